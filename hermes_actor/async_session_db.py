@@ -152,6 +152,7 @@ class AsyncSessionDB(SingleChanges, made_by=_awaitable):
     get_handoff_state = _awaitable(SessionDB.get_handoff_state)
     list_pending_handoffs = _awaitable(SessionDB.list_pending_handoffs)
     list_turns = _awaitable(SessionDB.list_turns)
+    list_turn_waiters = _awaitable(SessionDB.list_turn_waiters)
     steal_turn = _awaitable(SessionDB.steal_turn)
 
     async def sanitize_title(self, title: str | None) -> str | None:

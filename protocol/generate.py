@@ -405,6 +405,14 @@ OPERATIONS: dict[str, ops.Operation[Any]] = {
         session_id="s1", holder="telegram", kind="flush", now=TIME, seconds=1800.0, pid=4242,
         started=TIME - 60, place="host/4026531836", gone=6,
     ),
+    "turn.take.ticket": ops.TurnTake(
+        session_id="s1", holder="telegram", kind="turn", now=TIME, seconds=1800.0, ticket=3
+    ),
+    "turn.wait": ops.TurnWait(
+        session_id="s1", holder="telegram", kind="turn", now=TIME, seconds=20.0, pid=4242,
+        started=TIME - 60, place="host/4026531836",
+    ),
+    "turn.leave": ops.TurnLeave(ticket=3),
     "turn.renew": ops.TurnRenew(token=7, now=TIME, seconds=1800.0),
     "turn.release": ops.TurnRelease(token=7),
     "turn.steal": ops.TurnSteal(session_id="s1"),

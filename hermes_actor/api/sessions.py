@@ -17,7 +17,7 @@ from hermes_actor.store.sessions import title_text
 
 if TYPE_CHECKING:
     from hermes_actor.api.turns import Turn
-    from hermes_actor.store.gateway.tables import Held
+    from hermes_actor.store.gateway.tables import Held, Waiter
 
 __all__ = ["SessionMethods"]
 
@@ -144,7 +144,7 @@ class SessionMethods(Methods):
         Args:
             holder: A name for people, such as the platform.
             kind: What it is for, such as ``compress``.
-            wait: Seconds to wait for another holder.
+            wait: Seconds to wait for another holder. Those who wait are served as they came.
             seconds: Longest time without :meth:`Turn.renew`.
 
         Raises:
@@ -159,6 +159,15 @@ class SessionMethods(Methods):
         from hermes_actor.api import turns as _answers  # noqa: F401 - registers the query
 
         return self._query(queries.all_turns)
+
+    def list_turn_waiters(self) -> list[Waiter]:
+        """Return all who wait for a turn, in the order of their coming.
+
+        Each conversation has a line of its own, named by ``root``.
+        """
+        from hermes_actor.api import turns as _answers  # noqa: F401 - registers the query
+
+        return self._query(queries.all_turn_waiters)
 
     def steal_turn(self, session_id: str) -> bool:
         """End the turn of a conversation for an operator; later writes under it are refused.

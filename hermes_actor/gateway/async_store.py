@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from hermes_actor.gateway.sources import SessionSource
 from hermes_actor.gateway.store import SessionStore
-from hermes_actor.gateway.turns import ChatTurn
+from hermes_actor.gateway.turns import ChatRequest, ChatTurn
 
 __all__ = ["AsyncChatTurn", "AsyncSessionStore"]
 
@@ -73,9 +73,7 @@ class AsyncSessionStore:
         Leaving the block finishes it, unless the block did. An error or a cancellation inside marks
         the chat as interrupted.
         """
-        begun = await anyio.to_thread.run_sync(
-            partial(self.store.begin_turn, source, content, **options)
-        )
+        begun = await self._begun(ChatRequest(self.store, source, content, **options))
         try:
             yield AsyncChatTurn(begun)
         except BaseException as error:
@@ -85,6 +83,19 @@ class AsyncSessionStore:
             raise
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(begun.__exit__, None)
+
+    @staticmethod
+    async def _begun(request: ChatRequest) -> ChatTurn:
+        """Return the turn. It is waited for without a thread: the one who answers needs them."""
+        try:
+            while (  # noqa: ASYNC110 - what ends the wait is in the store
+                turn := await anyio.to_thread.run_sync(request.attempt)
+            ) is None:
+                await anyio.sleep(request.interval())
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(request.leave)
+        return turn
 
 
 class AsyncChatTurn:

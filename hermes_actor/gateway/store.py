@@ -378,9 +378,12 @@ class SessionStore(Chats):
         Raises:
             TurnBusy: another one still answers.
         """
-        from hermes_actor.gateway.turns import begin_turn
+        from hermes_actor.gateway.turns import ChatRequest
 
-        return begin_turn(self, source, content, message_key, wait, holder or source.platform)
+        request = ChatRequest(
+            self, source, content, message_key=message_key, wait=wait, holder=holder
+        )
+        return request.wait()
 
     def append_to_transcript(
         self,

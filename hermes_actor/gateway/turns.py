@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import hermes_protocol.operations as ops
+from hermes_actor import limits
 from hermes_actor.api.base import fenced
 from hermes_actor.api.change import Change
-from hermes_actor.api.turns import Turn
+from hermes_actor.api.turns import Turn, TurnRequest
 from hermes_actor.errors import TurnLost
 from hermes_actor.gateway import words
 from hermes_actor.gateway.entries import NOT_PENDING, NOT_RESET, SessionEntry, pending_marks
@@ -19,7 +20,7 @@ from hermes_actor.gateway.transcripts import message_row
 if TYPE_CHECKING:
     from hermes_actor.gateway.store import SessionStore
 
-__all__ = ["ChatTurn", "begin_turn"]
+__all__ = ["ChatRequest", "ChatTurn"]
 
 
 class ChatTurn:
@@ -115,32 +116,81 @@ class ChatTurn:
             self.fail()
 
 
-def begin_turn(
-    store: SessionStore,
-    source: SessionSource,
-    content: Any,
-    message_key: str | None,
-    wait: float,
-    holder: str,
-) -> ChatTurn:
-    """Open the route of a chat, take the turn of its session, and store the user's message.
+class ChatRequest:
+    """A message of a chat on its way to its turn; repeated until that is free.
 
-    Each step is atomic, and a crash between two of them leaves what the next message completes.
+    Opens the route of the chat, takes the turn of its session, and stores the user's message. Each
+    step is atomic, and a crash between two of them leaves what the next message completes.
     """
-    until = time.monotonic() + wait
-    while True:
-        entry = store.get_or_create_session(source)
-        left = max(0.0, until - time.monotonic())
-        turn = store.db.turn(entry.session_id, holder=holder, wait=left)
-        try:
-            now = store.peek_session_id(entry.session_key)
-            if now in (None, entry.session_id, turn.session_id):
-                return _with_message(ChatTurn(store, entry, turn), store, content, message_key)
-        except BaseException:
+
+    def __init__(
+        self,
+        store: SessionStore,
+        source: SessionSource,
+        content: Any,
+        *,
+        message_key: str | None = None,
+        wait: float = 20.0,
+        holder: str | None = None,
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._message = (content, message_key)
+        self._holder = holder or source.platform
+        self._until = time.monotonic() + wait
+        self._entry: SessionEntry | None = None
+        self._request: TurnRequest | None = None
+
+    def attempt(self) -> ChatTurn | None:
+        """Return the turn, or ``None`` if it must be waited for; raises :class:`TurnBusy`."""
+        while True:
+            entry, request = self._opened()
+            turn = request.attempt()
+            if turn is None:
+                return None
+            self._request = None
+            try:
+                now = self._store.peek_session_id(entry.session_key)
+                if now in (None, entry.session_id, turn.session_id):
+                    chat = ChatTurn(self._store, entry, turn)
+                    return _with_message(chat, self._store, *self._message)
+            except BaseException:
+                turn.release()
+                raise
+            # While we waited, the chat was reset or switched: this turn is of another session.
             turn.release()
-            raise
-        # While we waited, the chat was reset or switched: this turn is of another session.
-        turn.release()
+
+    def wait(self) -> ChatTurn:
+        """Begin the turn, waiting for its holder; raises :class:`TurnBusy` if it takes too long."""
+        try:
+            while (chat := self.attempt()) is None:
+                assert self._request is not None
+                self._request.pause()
+        finally:
+            self.leave()
+        return chat
+
+    def leave(self) -> None:
+        """Wait no longer; nothing happens if the turn was taken."""
+        if self._request is not None:
+            self._request.leave()
+
+    def interval(self) -> float:
+        """Return the time until the next attempt."""
+        return 0.0 if self._request is None else self._request.interval()
+
+    def _opened(self) -> tuple[SessionEntry, TurnRequest]:
+        if self._entry is None or self._request is None:
+            self._entry = self._store.get_or_create_session(self._source)
+            self._request = TurnRequest(
+                self._store.db,
+                self._entry.session_id,
+                self._holder,
+                "turn",
+                max(0.0, self._until - time.monotonic()),
+                limits.TURN_SECONDS,
+            )
+        return self._entry, self._request
 
 
 def _with_message(

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 from hermes_actor.store.rows import Row
 
 if TYPE_CHECKING:
-    from hermes_actor.store.gateway.tables import Held, RouteState, StoredRoute, TranscriptState
+    from hermes_actor.store.gateway.tables import (
+        Held,
+        RouteState,
+        StoredRoute,
+        TranscriptState,
+        TurnLine,
+        Waiter,
+    )
     from hermes_actor.store.raw_rows import StoredRow, StoreSummary
     from hermes_actor.store.search.query import Filters
     from hermes_actor.store.sessions.counts import ConversationCounts
@@ -120,7 +127,9 @@ routes_of_session: Query[[str], list[tuple[str, StoredRoute]]] = Query()
 unused_routes: Query[[str, float], list[StoredRoute]] = Query()
 """Of a scope, those last used before a time."""
 all_turns: Query[[], list[Held]] = Query()
-turn_of_session: Query[[str], Held | None] = Query("snapshot")
+all_turn_waiters: Query[[], list[Waiter]] = Query()
+turn_line: Query[[str, int, float], TurnLine] = Query("snapshot")
+"""Of a session, by a ticket (0: none) and the time: its turn, and who comes next."""
 sessions_of_chat: Query[[str, str, str | None, int], list[str]] = Query()
 """Ids by source, key and, unless ``None``, user; latest first, up to a limit."""
 transcript_state: Query[[str, str], TranscriptState | None] = Query()

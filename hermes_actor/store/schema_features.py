@@ -55,6 +55,8 @@ class SchemaFeatures(NamedTuple):
     """Tables of replaced full-text indexes that are to be removed."""
     gateway: bool
     """``hermes_actor_turns`` and the other tables of routes and turns exist."""
+    waiters: bool
+    """``hermes_actor_turn_waiters`` exists: earlier builds knew no order of those who wait."""
     routes: str | None
     """The table of routes: that of a newer agent program, else our own, if it exists."""
     expiry_mark: bool
@@ -195,6 +197,7 @@ def _read(conn: Connection) -> SchemaFeatures:
         belongs=tuple(name for name in _BELONGS if name in sessions),
         leftovers=tuple(name for name in objects if name.startswith(LEFTOVER)),
         gateway="hermes_actor_turns" in objects,
+        waiters="hermes_actor_turn_waiters" in objects,
         routes=next((name for name in _ROUTES if name in objects), None),
         expiry_mark="expiry_finalized" in sessions,
         platform_ids="platform_message_id" in messages,

@@ -70,6 +70,8 @@ __all__ = [
     "TranscriptMark",
     "Turn",
     "TurnTake",
+    "TurnWait",
+    "TurnLeave",
     "TurnRenew",
     "TurnRelease",
     "TurnSteal",
@@ -659,7 +661,8 @@ class TurnTake(Operation[Turn], frozen=True, kw_only=True, tag="turn.take"):
     """Take the turn of a conversation, or fail while another one has it.
 
     ``gone`` is a turn whose holder has ended, as the caller has seen. ``place`` says where
-    ``pid`` and its start time mean something.
+    ``pid`` and its start time mean something. ``ticket`` is the caller's place in the line of those
+    who wait; while there is a line, only its first one gets the turn.
     """
 
     session_id: str
@@ -671,6 +674,26 @@ class TurnTake(Operation[Turn], frozen=True, kw_only=True, tag="turn.take"):
     started: float = 0.0
     place: str = ""
     gone: int = 0
+    ticket: int = 0
+
+
+class TurnWait(Operation[int], frozen=True, kw_only=True, tag="turn.wait"):
+    """Stand in line for the turn of a conversation, for so many seconds. Result: the ticket."""
+
+    session_id: str
+    holder: str
+    kind: str
+    now: float
+    seconds: float
+    pid: int = 0
+    started: float = 0.0
+    place: str = ""
+
+
+class TurnLeave(Operation[bool], frozen=True, kw_only=True, tag="turn.leave"):
+    """Take a ticket out of the line. Result: whether it was in it."""
+
+    ticket: int
 
 
 class TurnRenew(Operation[None], frozen=True, kw_only=True, tag="turn.renew"):

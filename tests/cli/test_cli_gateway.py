@@ -1,12 +1,15 @@
 """``gateway`` and ``turns``: what operators see of chats, and what they can do."""
 
 import json
+import os
+import time
 
 import pytest
 
 import hermes_protocol.operations as ops
 from hermes_actor import SessionDB
 from hermes_actor.gateway import GatewayConfig, Hooks, SessionSource, SessionStore
+from hermes_actor.system.process_identity import own_place, start_of
 
 KEY = "agent:main:echo:dm:1"
 CHAT = SessionSource(platform="echo", chat_id="1", user_id="u")
@@ -34,6 +37,32 @@ def test_routes_say_what_the_next_message_meets(home, chats):
     chats.suspend_session(KEY)
     assert "suspended" in home("gateway", "routes").out
     assert home("turns").out == "no turns are held\n"
+
+
+def test_turns_show_who_waits_in_order(home, chats):
+    entry = chats.get_or_create_session(CHAT)
+    with chats.db.turn(entry.session_id, holder="echo"):
+        for name in ("first", "second"):
+            chats.db._submit(waits(entry.session_id, name))
+        (turn,) = json.loads(home("turns", "--json").out)
+        assert [(one["holder"], one["state"]) for one in turn["waiting"]] == [
+            ("first", "waiting"),
+            ("second", "waiting"),
+        ]
+        shown = home("turns").out.splitlines()
+        assert [line.split()[:2] for line in shown[1:]] == [["then", "first"], ["then", "second"]]
+    (turn,) = json.loads(home("turns", "--json").out)
+    assert (turn["state"], turn["token"], len(turn["waiting"])) == ("free", 0, 2)
+    assert "  free  " in home("turns").out
+
+
+def waits(session_id, holder):
+    """The request of this process to stand in a line for an hour."""
+    pid = os.getpid()
+    return ops.TurnWait(
+        session_id=session_id, holder=holder, kind="turn", now=time.time(), seconds=3600.0,
+        pid=pid, started=start_of(pid), place=own_place(),
+    )  # fmt: skip
 
 
 @pytest.fixture

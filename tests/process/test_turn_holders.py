@@ -196,6 +196,66 @@ def test_twelve_processes_take_two_hundred_turns_each_of_five_conversations(db):
     assert db.list_turns() == []
 
 
+WAITER = """
+import sys, time
+from pathlib import Path
+from hermes_actor import SessionDB
+
+db = SessionDB(Path(sys.argv[1]), timeout=60)
+print("ready", flush=True)
+sys.stdin.readline()
+with db.turn("s", holder=sys.argv[2], wait=120) as turn:
+    db.append_message("s", "user", sys.argv[2], turn=turn)
+"""
+
+
+@contextmanager
+def line_of(db, count):
+    """Processes that wait for the turn, one after the other; their names are their order."""
+    words, pipe = [sys.executable, "-c", WAITER, str(db.db_path)], subprocess.PIPE
+    processes = [
+        subprocess.Popen([*words, str(number)], stdin=pipe, stdout=pipe, text=True)
+        for number in range(count)
+    ]
+    try:
+        for number, process in enumerate(processes):
+            assert process.stdout.readline() == "ready\n"
+            process.stdin.write("\n")
+            process.stdin.flush()
+            deadline = time.monotonic() + 60
+            while len(db.list_turn_waiters()) <= number:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def test_processes_get_the_turn_in_the_order_of_their_coming(db):
+    """The line is in the store: it outlives the actor."""
+    with db.turn("s", holder="first"), line_of(db, 4) as processes:
+        os.kill(ask_status(resolve_paths(db.db_path), 10).pid, signal.SIGKILL)
+        db.steal_turn("s")
+        assert [process.wait(120) for process in processes] == [0] * 4
+    assert contents(db) == ["0", "1", "2", "3"]
+    assert db.list_turn_waiters() == []
+
+
+def test_waiters_that_are_killed_or_stopped_keep_no_other_one_waiting(db):
+    """The killed one is passed over, the stopped one comes to the end of the line."""
+    with db.turn("s", holder="first") as turn, line_of(db, 4) as processes:
+        os.kill(processes[0].pid, signal.SIGSTOP)
+        processes[1].kill()
+        turn.release()
+        assert [process.wait(120) for process in processes[2:]] == [0, 0]
+        os.kill(processes[0].pid, signal.SIGCONT)
+        assert processes[0].wait(120) == 0
+    assert contents(db) == ["2", "3", "0"]
+    assert db.list_turn_waiters() == []
+
+
 CHATS = """
 import sys
 import threading
@@ -317,6 +377,7 @@ def test_many_that_wait_and_give_up_leave_no_trace(db, count):
         assert len(busy) == len(threads)
         db.append_message("s", "user", "mine", turn=turn)
         assert [one.token for one in db.list_turns()] == [turn.token]
+        assert db.list_turn_waiters() == []
     assert db.list_turns() == []
     assert ask_status(resolve_paths(db.db_path), 10).pid == before.pid
     assert resident(before.pid) < memory + 32

@@ -5,6 +5,7 @@ import threading
 import time
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 
 import hermes_protocol.operations as ops
@@ -485,6 +486,59 @@ def test_a_turn_stores_a_message_once_and_clears_marks(chats, db, local_time):
         assert turn.is_repeated
     assert db.message_count(turn.session_id) == 2
     assert db.list_turns() == []
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_those_who_wait_for_a_turn_get_it_in_the_order_of_their_coming(db):
+    """Also against one that comes when the turn is free, and does not want to wait."""
+    db.create_session("s", "cli")
+    served = []
+
+    def answer(number):
+        with db.turn("s", holder=f"h{number}", wait=60):
+            served.append(number)
+
+    threads = [threading.Thread(target=answer, args=(number,)) for number in range(8)]
+    with db.turn("s", holder="first"):
+        for number, thread in enumerate(threads):
+            thread.start()
+            wait_until(lambda: len(db.list_turn_waiters()) == number + 1)  # noqa: B023
+        line = db.list_turn_waiters()
+        assert [one.holder for one in line] == [f"h{number}" for number in range(8)]
+        assert [one.ticket for one in line] == sorted({one.ticket for one in line})
+    for thread in threads:
+        thread.join()
+    assert served == list(range(8))
+    assert db.list_turn_waiters() == []
+    assert db.list_turns() == []
+
+
+def test_a_turn_that_others_wait_for_is_not_taken_by_one_that_comes_later(db):
+    db.create_session("s", "cli")
+    db.create_session("t", "cli")
+    waiting = ops.TurnWait(
+        session_id="s", holder="elsewhere", kind="turn", now=time.time(), seconds=600.0, pid=1,
+        place="another host/1",
+    )  # fmt: skip
+    ticket = db._submit(waiting)
+    with pytest.raises(TurnBusy, match=r"elsewhere .* comes first"):
+        db.turn("s")
+    db.turn("t").release()  # another conversation
+    # It never comes: after a while of a free turn the next one in the line goes first.
+    with db.turn("s", wait=60):
+        assert db.list_turn_waiters() == []
+        assert db._submit(ops.TurnLeave(ticket=ticket)) is False
+    # One whose time is over does not count, and is cleared away with the next that waits.
+    db._submit(msgspec.structs.replace(waiting, now=time.time() - 601))
+    with db.turn("s"), pytest.raises(TurnBusy):
+        db.turn("s", wait=1)
+    assert db.list_turn_waiters() == []
 
 
 def test_a_turn_that_is_finished_inside_its_block_is_finished_once(chats, db):

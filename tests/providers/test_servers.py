@@ -4,6 +4,7 @@ import gc
 import os
 import threading
 import time
+from contextlib import closing
 
 import pytest
 import sqlalchemy
@@ -21,6 +22,7 @@ from hermes_actor.errors import (
     OutcomeUnknown,
     PermissionDenied,
     TitleInUse,
+    TurnBusy,
     Unreachable,
     Unsupported,
     ValueTooLarge,
@@ -361,6 +363,17 @@ def test_migrations_run_in_their_order_and_once(stores, db, monkeypatch):
         SessionDB(stores.url("store")).close()
     assert ran == [-1, 0]
     assert db.get_session("s") is not None
+
+
+def test_a_store_of_format_3_gets_the_line_for_turns(stores, db):
+    with engine_of(db).begin() as conn:
+        tables.turn_waiters.drop(conn)
+    set_format(db, 3)
+    with closing(SessionDB(stores.url("store"))) as again:
+        assert again.list_turn_waiters() == []
+        with again.turn("s"), pytest.raises(TurnBusy):
+            again.turn("s", wait=0.5)
+        assert again.get_session("s") is not None
 
 
 # --- followers -------------------------------------------------------------------------------

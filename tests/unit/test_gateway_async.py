@@ -5,7 +5,7 @@ import inspect
 import anyio
 import pytest
 
-from hermes_actor import SessionDB
+from hermes_actor import AsyncSessionDB, SessionDB
 from hermes_actor.errors import TurnBusy
 from hermes_actor.gateway import (
     AsyncSessionStore,
@@ -88,6 +88,51 @@ async def test_cancelled_turn_is_given_back(chats, store):
     assert scope.cancelled_caught
     assert store.db.list_turns() == []
     assert (await chats.get_or_create_session(DM)).resume_pending
+
+
+async def test_cancelled_waiter_stands_in_the_line_no_longer(store):
+    store.db.create_session("s", "cli")
+    async with AsyncSessionDB(store.db) as db:
+        async with db.turn("s"):
+            with anyio.move_on_after(0.3) as scope:
+                async with db.turn("s", wait=60):
+                    pytest.fail("another one has the turn")
+            assert scope.cancelled_caught
+            assert await db.list_turn_waiters() == []
+        async with db.turn("s"):
+            pass
+
+
+async def test_more_waiting_messages_than_threads_do_not_stop_the_answer(chats, store):
+    """Those who wait for a chat are as many as come; the one who answers needs a thread."""
+    asked = 60  # anyio has 40 threads
+
+    async def ask(number):
+        async with chats.begin_turn(DM, f"q{number}", wait=60):
+            pass
+
+    async with anyio.create_task_group() as tasks, chats.begin_turn(DM, "first") as turn:
+        for number in range(asked):
+            tasks.start_soon(ask, number)
+        with anyio.fail_after(30):
+            line = store.db.list_turn_waiters
+            while len(await anyio.to_thread.run_sync(line)) < asked:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+            await turn.append("assistant", "answer")
+    said = contents(store, turn.session_id)
+    assert said[:2] == ["first", "answer"]
+    assert sorted(said[2:]) == sorted(f"q{number}" for number in range(asked))
+
+
+async def test_cancelled_message_that_waits_ends_at_once(chats, store):
+    async with chats.begin_turn(DM, "hello") as turn:
+        with anyio.fail_after(30):
+            with anyio.move_on_after(0.3) as scope:
+                async with chats.begin_turn(DM, "again", wait=3600):
+                    pytest.fail("another one has the turn")
+        assert scope.cancelled_caught
+        assert store.db.list_turn_waiters() == []
+    assert contents(store, turn.session_id) == ["hello"]
 
 
 async def test_turn_goes_on_in_a_continuation(chats, store):

@@ -10,7 +10,7 @@ WANTED = {
     *map(str, range(95, 138)),
     *(f"g{number}" for number in range(1, 18)),
     *(f"T{number}" for number in range(1, 13)),
-    *(f"L{number}" for number in range(1, 9)),
+    *(f"L{number}" for number in range(1, 10)),
 }
 
 

@@ -22,6 +22,7 @@ from hermes_actor.providers.sql.tables import (
     seen,
     sessions,
     transcripts,
+    turn_waiters,
     turns,
 )
 from hermes_actor.store import queries
@@ -34,7 +35,9 @@ from hermes_actor.store.gateway.tables import (
     SessionState,
     StoredRoute,
     TranscriptState,
+    TurnLine,
     UserMessage,
+    Waiter,
 )
 from hermes_actor.store.message_codec import decode_row
 from hermes_actor.store.rows import Row
@@ -48,6 +51,8 @@ _ROUTE = select(routes.c.session_key, routes.c.entry_json, routes.c.updated_at).
 )
 _THIS = routes.c.session_key == bindparam("chat")
 _TURN = select(*(turns.c[name] for name in Held._fields))
+_WAITER = select(*(turn_waiters.c[name] for name in Waiter._fields))
+_THIS_TICKET = turn_waiters.c.ticket == bindparam("value")
 _PREVIOUS = select(parent.c.id).where(child.c.id == bindparam("key"), CONTINUES)
 _EMPTY = "{}"
 """The entry of a route that a transaction is about to write."""
@@ -226,6 +231,39 @@ class ServerTables:
         statement = delete(turns).where(turns.c.token == bindparam("value"))
         return self._conn.execute(statement, {"value": token}).rowcount > 0
 
+    def first_waiter(self, root: str, now: float) -> Waiter | None:
+        statement = (
+            _WAITER.where(turn_waiters.c.root == bindparam("of"), turn_waiters.c.until > now)
+            .order_by(turn_waiters.c.ticket)
+            .limit(1)
+        )
+        rows = self._conn.tuples(statement, {"of": root})
+        return Waiter(*rows[0]) if rows else None
+
+    def is_waiting(self, ticket: int) -> bool:
+        found = select(turn_waiters.c.ticket).where(_THIS_TICKET)
+        return self._conn.scalar(found, {"value": ticket}) is not None
+
+    def waiters(self) -> list[Waiter]:
+        """Return all who wait for a turn, in order."""
+        return [Waiter(*row) for row in self._conn.tuples(_WAITER.order_by(turn_waiters.c.ticket))]
+
+    def add_waiter(self, waiter: Waiter) -> int:
+        values = {name: getattr(waiter, name) for name in Waiter._fields[1:]}
+        made = self._conn.execute(insert(turn_waiters), values).inserted_primary_key
+        assert made is not None
+        return int(made[0])
+
+    def remove_waiter(self, ticket: int) -> bool:
+        statement = delete(turn_waiters).where(_THIS_TICKET)
+        return self._conn.execute(statement, {"value": ticket}).rowcount > 0
+
+    def remove_late_waiters(self, now: float) -> None:
+        late = select(turn_waiters.c.ticket).where(turn_waiters.c.until <= now)
+        # One by one, by their keys: a range would be locked against those who come meanwhile.
+        for ticket in self._conn.column(late):
+            self.remove_waiter(ticket)
+
 
 def _register() -> None:
     for kind, rule in (route_rules.CHANGES | turn_rules.CHANGES).items():
@@ -339,11 +377,18 @@ def all_turns(conn: ServerConnection) -> list[Held]:
     return ServerTables(conn).turns()
 
 
-@answers(queries.turn_of_session)
-def turn_of_session(conn: ServerConnection, session_id: str) -> Held | None:
-    """Return the turn of the conversation that a session belongs to."""
+@answers(queries.all_turn_waiters)
+def all_turn_waiters(conn: ServerConnection) -> list[Waiter]:
+    """Return all who wait for a turn, in the order of their coming."""
+    return ServerTables(conn).waiters()
+
+
+@answers(queries.turn_line)
+def turn_line(conn: ServerConnection, session_id: str, ticket: int, now: float) -> TurnLine:
+    """Return the turn of the conversation that a session belongs to, and who comes next."""
     tables = ServerTables(conn)
-    return tables.turn(tables.root(session_id))
+    root = tables.root(session_id)
+    return TurnLine(tables.turn(root), tables.first_waiter(root, now), tables.is_waiting(ticket))
 
 
 @answers(queries.sessions_of_chat)

@@ -26,6 +26,7 @@ from hermes_actor.providers.sql.tables import (
     routes,
     seen,
     transcripts,
+    turn_waiters,
     turns,
 )
 
@@ -39,6 +40,7 @@ MIGRATIONS: dict[int, Callable[[Connection, ServerDialect], None]] = {
     2: lambda conn, dialect: _create_missing(
         conn, dialect, routes, chats, seen, transcripts, turns
     ),
+    3: lambda conn, dialect: _create_missing(conn, dialect, turn_waiters),
 }
 """Migrations of a store from format *n* to format *n* + 1."""
 

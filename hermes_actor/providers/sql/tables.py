@@ -30,14 +30,15 @@ from hermes_actor.store.columns import Column as ColumnOfFile
 __all__ = [
     "COMMON", "FORMAT", "MESSAGE_COLUMNS", "SESSION_COLUMNS", "archived", "bindings",
     "changes", "chats", "followers", "messages", "metadata", "mode", "own_meta",
-    "queued_titles", "routes", "seen", "sessions", "state_meta", "transcripts", "turns",
+    "queued_titles", "routes", "seen", "sessions", "state_meta", "transcripts", "turn_waiters",
+    "turns",
 ]  # fmt: skip
 
-FORMAT = 3
+FORMAT = 4
 """Version of this schema, kept under ``format`` in ``hermes_actor_meta``.
 
 Format 2: the words of a message are cut by the client, on every server. Format 3: tables of routes,
-turns and transcripts.
+turns and transcripts. Format 4: the table of those who wait for a turn.
 """
 
 # MySQL bounds an index entry to 3072 bytes, four for each character. A title has at most 100
@@ -216,6 +217,21 @@ turns = Table(
     Column("started", StoredReal(), nullable=False),
     _text("place", nullable=False),
     Column("taken_at", StoredReal(), nullable=False),
+    Column("until", StoredReal(), nullable=False),
+)
+
+turn_waiters = Table(
+    "hermes_actor_turn_waiters",
+    metadata,
+    Column("ticket", BigInteger, Identity(), primary_key=True, autoincrement=True),
+    _key("root", nullable=False, index=True),
+    _key("session_id", nullable=False),
+    _text("holder", nullable=False),
+    _text("kind", nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("started", StoredReal(), nullable=False),
+    _text("place", nullable=False),
+    Column("since", StoredReal(), nullable=False),
     Column("until", StoredReal(), nullable=False),
 )
 

@@ -11,7 +11,13 @@ from hermes_actor.store.gateway import route_rules, turn_rules
 from hermes_actor.store.gateway.doubles import find_double
 from hermes_actor.store.gateway.entries import dumps, loads
 from hermes_actor.store.gateway.schema import ensure_tables
-from hermes_actor.store.gateway.tables import Held, SessionState, StoredRoute, UserMessage
+from hermes_actor.store.gateway.tables import (
+    Held,
+    SessionState,
+    StoredRoute,
+    UserMessage,
+    Waiter,
+)
 from hermes_actor.store.registry import applies
 from hermes_actor.store.rows import is_there, placeholders, scalar, upsert
 from hermes_actor.store.schema_features import features_of
@@ -23,6 +29,7 @@ __all__ = ["FileTables", "double_of", "fence_operation", "follow_continuation", 
 
 _ROUTE = "SELECT session_key, entry_json, updated_at FROM {table} WHERE scope = ?"
 _TURN = f"SELECT {', '.join(Held._fields)} FROM hermes_actor_turns WHERE"
+_WAITER = f"SELECT {', '.join(Waiter._fields)} FROM hermes_actor_turn_waiters"
 _ACCIDENTS = ", ".join(f"'{reason}'" for reason in route_rules.ACCIDENTS)
 
 
@@ -216,6 +223,38 @@ class FileTables:
     def remove_turn(self, token: int) -> bool:
         sql = "DELETE FROM hermes_actor_turns WHERE token = ?"
         return self._conn.execute(sql, (token,)).rowcount > 0
+
+    def first_waiter(self, root: str, now: float) -> Waiter | None:
+        if not self._features.waiters:
+            return None
+        sql = f"{_WAITER} WHERE root = ? AND until > ? ORDER BY ticket LIMIT 1"
+        row = self._conn.execute(sql, (root, now)).fetchone()
+        return None if row is None else Waiter(*row)
+
+    def is_waiting(self, ticket: int) -> bool:
+        sql = "SELECT 1 FROM hermes_actor_turn_waiters WHERE ticket = ?"
+        return self._features.waiters and scalar(self._conn, sql, (ticket,)) is not None
+
+    def waiters(self) -> list[Waiter]:
+        """Return all who wait for a turn, in order."""
+        if not self._features.waiters:
+            return []
+        rows = self._conn.execute(f"{_WAITER} ORDER BY ticket").fetchall()
+        return [Waiter(*row) for row in rows]
+
+    def add_waiter(self, waiter: Waiter) -> int:
+        columns = Waiter._fields[1:]
+        sql = f"INSERT INTO hermes_actor_turn_waiters ({', '.join(columns)})"
+        done = self._conn.execute(f"{sql} VALUES {placeholders(len(columns))}", waiter[1:])
+        assert done.lastrowid is not None
+        return done.lastrowid
+
+    def remove_waiter(self, ticket: int) -> bool:
+        sql = "DELETE FROM hermes_actor_turn_waiters WHERE ticket = ?"
+        return self._conn.execute(sql, (ticket,)).rowcount > 0
+
+    def remove_late_waiters(self, now: float) -> None:
+        self._conn.execute("DELETE FROM hermes_actor_turn_waiters WHERE until <= ?", (now,))
 
 
 def _register() -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from hermes_actor.sqlite import Connection
 from hermes_actor.store import queries
 from hermes_actor.store.gateway.files import FileTables
-from hermes_actor.store.gateway.tables import Held, RouteState, StoredRoute, TranscriptState
+from hermes_actor.store.gateway.tables import (
+    Held,
+    RouteState,
+    StoredRoute,
+    TranscriptState,
+    TurnLine,
+    Waiter,
+)
 from hermes_actor.store.message_codec import decode_row
 from hermes_actor.store.registry import answers
 from hermes_actor.store.rows import Row, dicts, scalar
@@ -63,11 +70,18 @@ def all_turns(conn: Connection) -> list[Held]:
     return FileTables(conn).turns()
 
 
-@answers(queries.turn_of_session)
-def turn_of_session(conn: Connection, session_id: str) -> Held | None:
-    """Return the turn of the conversation that a session belongs to."""
+@answers(queries.all_turn_waiters)
+def all_turn_waiters(conn: Connection) -> list[Waiter]:
+    """Return all who wait for a turn, in the order of their coming."""
+    return FileTables(conn).waiters()
+
+
+@answers(queries.turn_line)
+def turn_line(conn: Connection, session_id: str, ticket: int, now: float) -> TurnLine:
+    """Return the turn of the conversation that a session belongs to, and who comes next."""
     tables = FileTables(conn)
-    return tables.turn(tables.root(session_id))
+    root = tables.root(session_id)
+    return TurnLine(tables.turn(root), tables.first_waiter(root, now), tables.is_waiting(ticket))
 
 
 @answers(queries.sessions_of_chat)

@@ -59,12 +59,28 @@ CREATE TABLE IF NOT EXISTS hermes_actor_turns (
     taken_at REAL NOT NULL,
     until REAL NOT NULL
 );
+
+CREATE TABLE IF NOT EXISTS hermes_actor_turn_waiters (
+    ticket INTEGER PRIMARY KEY AUTOINCREMENT,
+    root TEXT NOT NULL,
+    session_id TEXT NOT NULL,
+    holder TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    started REAL NOT NULL,
+    place TEXT NOT NULL,
+    since REAL NOT NULL,
+    until REAL NOT NULL
+);
+
+CREATE INDEX IF NOT EXISTS hermes_actor_turn_waiters_root ON hermes_actor_turn_waiters(root);
 """
 
 
 def ensure_tables(conn: Connection) -> None:
     """Create what is missing; a file that has the tables costs nothing."""
-    if not features_of(conn).gateway:
+    features = features_of(conn)
+    if not (features.gateway and features.waiters):
         for statement in statements(GATEWAY_SQL):
             conn.execute(statement)
         conn.layout_checked = False  # the features have changed inside this transaction

@@ -13,7 +13,9 @@ __all__ = [
     "StoredRoute",
     "Tables",
     "TranscriptState",
+    "TurnLine",
     "UserMessage",
+    "Waiter",
 ]
 
 Entry = dict[str, Any]
@@ -47,6 +49,29 @@ class Held(NamedTuple):
     place: str
     taken_at: float
     until: float
+
+
+class Waiter(NamedTuple):
+    """A place in the line for a turn: who waits, since when, and until when at most."""
+
+    ticket: int
+    root: str
+    session_id: str
+    holder: str
+    kind: str
+    pid: int
+    started: float
+    place: str
+    since: float
+    until: float
+
+
+class TurnLine(NamedTuple):
+    """The turn of a conversation, who comes next, and whether the asking ticket is in the line."""
+
+    held: Held | None
+    first: Waiter | None
+    is_listed: bool
 
 
 class UserMessage(NamedTuple):
@@ -177,4 +202,24 @@ class Tables(Protocol):
 
     def remove_turn(self, token: int) -> bool:
         """Remove a turn; return False if it was not there."""
+        ...
+
+    def first_waiter(self, root: str, now: float) -> Waiter | None:
+        """Return the first of those who wait for a turn, but for those whose time is over."""
+        ...
+
+    def is_waiting(self, ticket: int) -> bool:
+        """Return True if a ticket is in a line."""
+        ...
+
+    def add_waiter(self, waiter: Waiter) -> int:
+        """Insert a waiter and return its ticket, which is higher than any before."""
+        ...
+
+    def remove_waiter(self, ticket: int) -> bool:
+        """Remove a waiter; return False if it was not there."""
+        ...
+
+    def remove_late_waiters(self, now: float) -> None:
+        """Remove the waiters of all conversations whose time is over."""
         ...

@@ -1,7 +1,8 @@
 """Rules of turns: one holder for each conversation, and a token that every write is compared with.
 
 A turn ends when it is released, when its time is over, or when a caller has seen that the process
-of its holder has ended. Nothing is kept in the memory of a writer, so a turn outlives its actor.
+of its holder has ended. Nothing is kept in the memory of a writer, so a turn outlives its actor,
+and so does the line of those who wait for one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import hermes_protocol.operations as ops
 from hermes_actor.errors import TurnBusy, TurnLost, TurnRequired
-from hermes_actor.store.gateway.tables import Held, Tables
+from hermes_actor.store.gateway.tables import Held, Tables, Waiter
 
 __all__ = ["ALL_SOURCES", "CHANGES", "busy", "fence", "fence_operation", "holds", "require_turn"]
 
@@ -27,17 +28,46 @@ _WRITES = (
 
 
 def take(tables: Tables, op: ops.TurnTake) -> ops.Turn:
-    """Give the turn to the caller. Raises :class:`TurnBusy` while another one holds it."""
+    """Give the turn to the caller.
+
+    Raises:
+        TurnBusy: another one holds it, or waits for it and comes first.
+    """
     root, tip = tables.root(op.session_id), tables.tip(op.session_id)
     held = tables.turn(root)
+    if held is not None and held.token != op.gone and held.until > op.now:
+        raise busy(op.session_id, held, op.now)
+    first = tables.first_waiter(root, op.now)
+    if first is not None and first.ticket != op.ticket:
+        raise TurnBusy(
+            f"{first.holder or 'another program'} (pid {first.pid}) waits for the turn of session"
+            f" {op.session_id!r}, and comes first"
+        )
+    if op.ticket:
+        tables.remove_waiter(op.ticket)
     if held is not None:
-        if held.token != op.gone and held.until > op.now:
-            raise busy(op.session_id, held, op.now)
         tables.remove_turn(held.token)
     turn = Held(
         0, root, tip, op.holder, op.kind, op.pid, op.started, op.place, op.now, op.now + op.seconds
     )
     return ops.Turn(token=tables.add_turn(turn), root=root, session_id=tip)
+
+
+def wait(tables: Tables, op: ops.TurnWait) -> int:
+    """Put the caller at the end of the line for a turn. Those whose time is over are removed."""
+    tables.remove_late_waiters(op.now)
+    root = tables.root(op.session_id)
+    return tables.add_waiter(
+        Waiter(
+            0, root, op.session_id, op.holder, op.kind, op.pid, op.started, op.place, op.now,
+            op.now + op.seconds,
+        )
+    )  # fmt: skip
+
+
+def leave(tables: Tables, op: ops.TurnLeave) -> bool:
+    """Take a ticket out of its line: its holder gave up, or has ended, or does not come."""
+    return tables.remove_waiter(op.ticket)
 
 
 def busy(session_id: str, held: Held | None, now: float) -> TurnBusy:
@@ -143,6 +173,8 @@ def _lost(token: int) -> TurnLost:
 
 CHANGES: dict[type[ops.Operation[Any]], Callable[[Any, Any], Any]] = {
     ops.TurnTake: take,
+    ops.TurnWait: wait,
+    ops.TurnLeave: leave,
     ops.TurnRenew: renew,
     ops.TurnRelease: release,
     ops.TurnSteal: steal,
