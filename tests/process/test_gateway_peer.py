@@ -2,9 +2,9 @@
 
 Both run under one clock. What differs on purpose, and is left out of the comparison:
 
-* end reasons: the peer has one for all resets, ours names the cause;
-* ``reset_had_activity``: the peer asks for a counter that it never counts up;
 * a session that is left by ``force_new``: the peer leaves it open, ours ends it;
+* of 0.14.0 the end reasons, of which it has one for all resets where ours names the cause, and
+  ``reset_had_activity``, for which it asks a counter that it never counts up;
 * the stored time of use: ours is written once a minute, so that steps here are longer.
 """
 
@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from conformance.store_calls import stores_of
 from support.actors import end_actors
 from support.peer import FOLDER
 
@@ -53,10 +54,10 @@ import json, sys
 from datetime import datetime, timedelta
 
 
-def play(program, store, set_time, source_of):
+def play(program, store, set_time, source_of, reason_of):
     now = datetime.fromisoformat(program["start"])
     set_time(now)
-    names, ids_of, out = {}, {}, []
+    names, ids_of, out, forced = {}, {}, [], set()
 
     def name(session_id):
         return names.setdefault(session_id, len(names))
@@ -68,7 +69,7 @@ def play(program, store, set_time, source_of):
         if entry.session_id not in ids_of[entry.session_key]:
             ids_of[entry.session_key].append(entry.session_id)
         kept = entry.to_dict()
-        for left in ("reset_had_activity", "model_override"):
+        for left in program["left_out"]:
             kept.pop(left, None)
         kept["session_id"] = name(entry.session_id)
         return kept
@@ -80,6 +81,9 @@ def play(program, store, set_time, source_of):
             set_time(now)
             continue
         if step in ("get", "force"):
+            if step == "force":
+                key = keys.get(given[0])
+                forced.update(e.session_id for e in store.list_sessions() if e.session_key == key)
             entry = store.get_or_create_session(source_of(given[0]), force_new=step == "force")
             keys[given[0]] = entry.session_key
             out.append([step, shown(entry)])
@@ -102,7 +106,16 @@ def play(program, store, set_time, source_of):
         elif step == "tokens":
             store.update_session(key, given[1])
     out.append(["all", [shown(entry) for entry in store.list_sessions()]])
+    if program["has_reasons"]:
+        out.append(["ends", [reason_of(one) for one in names if one not in forced]])
     return out
+"""
+
+# The packages that a gateway imports and does not use here are not installed.
+STUBS = """
+import sys, types
+for name in ("requests", "openai", "httpx"):
+    sys.modules[name] = types.ModuleType(name)
 """
 
 ROUTED = """
@@ -137,7 +150,10 @@ for program in json.load(sys.stdin):
         given = dict(program["sources"][number])
         return session.SessionSource(platform=Platform(given.pop("platform")), **given)
 
-    answers.append(play(program, store, set_time, source_of))
+    def reason_of(session_id):
+        return store._db.get_session(session_id)["end_reason"]
+
+    answers.append(play(program, store, set_time, source_of, reason_of))
 print(json.dumps(answers))
 """
 
@@ -169,14 +185,14 @@ print(entry.session_id)
 """
 
 
-def make_program(rng):
+def make_program(rng, version="0.14.0"):
     kinds = ["get"] * 8 + ["wait"] * 6 + ["reset", "switch", "suspend", "tokens", "force"]
     kinds += ["prune", "recent"]
     policy = rng.choice(POLICIES)
     steps = []
     for _ in range(STEPS):
         kind = rng.choice(kinds)
-        if kind == "recent" and policy["mode"] != "none":
+        if kind == "recent" and policy["mode"] != "none" and version == "0.14.0":
             kind = "get"  # an interrupted chat is exempt from the policy of the peer's version
         given = {
             "wait": lambda: [rng.choice(JUMPS)],
@@ -188,7 +204,12 @@ def make_program(rng):
         steps += [[kind, *given], ["wait", 61]]
     # Across the change of summer time of central Europe, and across midnight.
     start = datetime(2026, 3, 27, 22, 30) + timedelta(minutes=rng.randrange(600))
-    return {"start": start.isoformat(), "policy": policy, "steps": steps, "sources": SOURCES}
+    is_first = version == "0.14.0"
+    return {
+        "start": start.isoformat(), "policy": policy, "steps": steps, "sources": SOURCES,
+        "left_out": ["model_override", *(["reset_had_activity"] if is_first else [])],
+        "has_reasons": not is_first,
+    }  # fmt: skip
 
 
 def ours(program, folder):
@@ -206,6 +227,7 @@ def ours(program, folder):
         store,
         lambda moment: now.__setitem__(0, moment),
         lambda number: SessionSource(**SOURCES[number]),
+        lambda session_id: db.get_session(session_id)["end_reason"],
     )
     store.close()
     routed = {route.entry["session_id"] for route in store.routes()}
@@ -214,21 +236,24 @@ def ours(program, folder):
     return answers, routed, live
 
 
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="the agent program is not installed")
-def test_random_programs_give_the_sessions_of_the_peer(tmp_path, monkeypatch):
+@pytest.mark.parametrize("version", ["0.14.0", "0.19.0"])
+def test_random_programs_give_the_sessions_of_the_peer(version, tmp_path, monkeypatch):
     import time
+
+    if not stores_of(version).is_dir():
+        pytest.skip("the agent program is not installed")
 
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     try:
         rng = random.Random(16)
-        programs = [make_program(rng) for _ in range(PROGRAMS)]
+        programs = [make_program(rng, version) for _ in range(PROGRAMS)]
         theirs = tmp_path / "peer"
         theirs.mkdir()
         done = subprocess.run(
-            [sys.executable, "-c", RUN + PEER, str(theirs)],
+            [sys.executable, "-c", STUBS + RUN + PEER, str(theirs)],
             input=json.dumps(programs),
-            env={**os.environ, "PYTHONPATH": str(FOLDER), "HERMES_HOME": str(theirs)},
+            env={**os.environ, "PYTHONPATH": str(stores_of(version)), "HERMES_HOME": str(theirs)},
             stdout=subprocess.PIPE,
             text=True,
             timeout=250,
