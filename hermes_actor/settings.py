@@ -195,8 +195,9 @@ ATTACH_CHATS = _word(
     "attach.chats",
     ("host", "routes"),
     "host",
-    meaning="`routes`: the gateway of an attached hermes-agent 0.14.0 keeps its chats in the "
-    "store, where a reset is one change; `host`: in its own `sessions.json`.",
+    meaning="`routes`: the gateway of an attached hermes-agent keeps its chats in the store, where "
+    "a reset is one change, see [what has changed](how-to/adopt.md#what-has-changed); `host`: in "
+    "its own index.",
 )
 STORE_PROVIDER = _text(
     "sessiondb.provider",

@@ -88,7 +88,7 @@ class TurnRequest:
     """An attempt to take a turn, repeated until it succeeds or its time is over.
 
     Those who wait stand in a line that the store keeps, and take the turn in the order in which
-    they came. Whoever is first in it and has ended is taken out by the others, and so is one that
+    they came. A first one whose process has ended is taken out by the others, and so is one that
     leaves a free turn alone: a process that was stopped stands at the end when it goes on.
     """
 

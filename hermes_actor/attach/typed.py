@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import types
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,11 @@ TYPED_FINGERPRINTS = {
 
 ROUTED_FINGERPRINTS = {
     "eb455f4ad1df5f21447dfec114aabdc3b9079e0fdb399cb9060c1bfa5b8c9379": "0.14.0",
+    "b4498ebb68ec42d7e8a27986fa1d4c76f050b79b474bca7820012b233a44dafa": "0.15.2",
+    "4c013bc5c8553696972de5ab98c488f5ec42f3712e54f8afc4f552ec279d1ac3": "0.16.0",
+    "dba1893fd529b921a1d0c57d699aab12b3a094d5e926a0ccb24379d8de54c24f": "0.17.0",
+    "c8e109c628d88a77970be81fe2e53c81beea4b29b8650c539aa2527d03a5aa19": "0.18.2",
+    "5ea0f1bbdcffd2078f5ff9e80e71eb7dce746b7bddfded6adc32d2ddb344544c": "0.19.0",
 }
 """SHA-256 of ``gateway/session.py`` whose names and signatures the subclass is written for."""
 
@@ -27,17 +33,25 @@ def route_chats(module: types.ModuleType, digest: str, homes: Sequence[str]) -> 
     Its class stays under ``_AttachedSessionStore``.
     """
     present = default_home().resolve()
-    if digest not in ROUTED_FINGERPRINTS or not _is_in(present, homes):
+    if not _is_in(present, homes):
         return
     from hermes_actor.config import load
     from hermes_actor.settings import ATTACH_CHATS
 
-    if load(present, ATTACH_CHATS.section).read(ATTACH_CHATS) == "routes":
-        from hermes_actor.gateway.host_store import routed_store
+    if load(present, ATTACH_CHATS.section).read(ATTACH_CHATS) != "routes":
+        return
+    if digest not in ROUTED_FINGERPRINTS:
+        logging.getLogger("hermes_actor.gateway").warning(
+            "attach.chats is left out, the gateway keeps its own index: this release is not among"
+            " %s",
+            ", ".join(ROUTED_FINGERPRINTS.values()),
+        )
+        return
+    from hermes_actor.gateway.host_store import routed_store
 
-        host = module.SessionStore
-        module.SessionStore = routed_store(module)  # type: ignore[attr-defined]
-        module._AttachedSessionStore = host  # type: ignore[attr-defined]
+    host = module.SessionStore
+    module.SessionStore = routed_store(module)  # type: ignore[attr-defined]
+    module._AttachedSessionStore = host  # type: ignore[attr-defined]
 
 
 def _is_in(home: Path, homes: Sequence[str]) -> bool:

@@ -9,20 +9,27 @@ For releases whose names and signatures are known; see :mod:`hermes_actor.attach
 
 from __future__ import annotations
 
+import logging
 import types
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hermes_protocol.operations as ops
+from hermes_actor.errors import WrongKind
 from hermes_actor.gateway.config import GatewayConfig
 from hermes_actor.gateway.policies import SessionResetPolicy
 from hermes_actor.gateway.sources import SessionSource
 from hermes_actor.gateway.store import SessionStore
 from hermes_actor.store.gateway.entries import dumps
 
+if TYPE_CHECKING:
+    from hermes_actor.session_db import SessionDB
+
 __all__ = ["routed_store"]
+
+_log = logging.getLogger("hermes_actor.gateway")
 
 
 @dataclass
@@ -50,20 +57,19 @@ def routed_store(module: types.ModuleType) -> type:
         def __init__(
             self, sessions_dir: Path, config: Any, has_active_processes_fn: Any = None
         ) -> None:
-            from hermes_actor.session_db import SessionDB
-
             super().__init__(sessions_dir, config, has_active_processes_fn)
             self._loaded: bool
             self._seen: dict[str, dict[str, Any]] = {}
             """Each entry as it was last read from the store, or written to it."""
             self._chats: Any = None
-            """Our store; none where the host has another ``SessionDB``, or could not open ours."""
-            if isinstance(self._db, SessionDB):
+            """Our store; none where the chats stay in the index of the host."""
+            ours = None if self._db is None else _store_of(self._db)
+            if ours is not None:
                 self._chats = _HostChats(
                     Path(sessions_dir),
-                    _config_of(config),
+                    _config_of(module, config),
                     has_active_processes_fn,
-                    db=self._db,
+                    db=ours,
                     # Looked up at each call, as the host does.
                     clock=lambda: _time_of(module),
                 )
@@ -92,6 +98,9 @@ def routed_store(module: types.ModuleType) -> type:
             except (KeyError, TypeError, ValueError):
                 return self._entries.get(key)  # it names a platform that the host does not know
             if key in self._entries:
+                before = self._entries[key].origin
+                if before is not None and before.to_dict() == stored.get("origin"):
+                    entry.origin = before  # it may know more than what is stored
                 vars(self._entries[key]).update(vars(entry))
             else:
                 self._entries[key] = entry
@@ -114,7 +123,7 @@ def routed_store(module: types.ModuleType) -> type:
             drop = [key for key in self._seen if key not in now]
             if not put and not drop:
                 return
-            refused = self._db._submit(
+            refused = self._chats.db._submit(
                 ops.RoutesWrite(
                     scope=self._chats.scope,
                     now=_time_of(module).timestamp(),
@@ -134,6 +143,11 @@ def routed_store(module: types.ModuleType) -> type:
                 self._load()
             self._chats.touched()
 
+        def _save_entries(self) -> None:
+            """Store the entries; called by releases that do not hold the lock then."""
+            with self._lock:
+                self._save()
+
         # --- what moves a chat -----------------------------------------------------------------
 
         def get_or_create_session(self, source: Any, force_new: bool = False) -> Any:
@@ -144,7 +158,10 @@ def routed_store(module: types.ModuleType) -> type:
             found = self._chats.get_or_create_session(_source_of(source, key), force_new)
             with self._lock:
                 self._ensure_loaded_locked()
-                return self._install(key, found.to_dict())
+                entry = self._install(key, found.to_dict())
+                if found.outcome in ("created", "reset"):
+                    entry.origin = source
+                return entry
 
         def reset_session(self, session_key: str, display_name: str | None = None) -> Any:
             """Start another session for a chat; ``None`` for an unknown key."""
@@ -160,7 +177,7 @@ def routed_store(module: types.ModuleType) -> type:
             if self._chats.peek_session_id(session_key) is None:
                 return None
             # The host takes any id, and makes the session with the first message.
-            self._db.ensure_session(target_session_id)
+            self._chats.db.ensure_session(target_session_id)
             self._chats.switch_session(session_key, target_session_id)
             return self._read_again(session_key)
 
@@ -219,17 +236,35 @@ def _source_of(source: Any, key: str) -> _HostSource:
     return _HostSource(**vars(SessionSource.from_dict(source.to_dict())), key=key)
 
 
-def _config_of(config: Any) -> GatewayConfig:
+def _store_of(db: Any) -> SessionDB | None:
+    """Return our store of the file that the host has opened; ``None`` if it is of another kind."""
+    from hermes_actor.session_db import SessionDB
+
+    if isinstance(db, SessionDB):
+        return db
+    try:
+        # Newer releases keep a class of their own, which writes through the same actor.
+        return SessionDB(db.db_path)
+    except WrongKind as error:
+        _log.warning("attach.chats is left out, the gateway keeps its own index: %s", error)
+        return None
+
+
+def _config_of(module: types.ModuleType, config: Any) -> GatewayConfig:
     """Return our settings from those of the host; it writes the transcripts itself."""
 
     def policies(given: dict[Any, Any]) -> dict[str, SessionResetPolicy]:
         return {str(getattr(key, "value", key)): _policy_of(one) for key, one in given.items()}
 
+    # Earlier releases let an interrupted chat go on whenever its user comes back.
+    window = getattr(module, "auto_continue_freshness_window", None)
     return GatewayConfig(
         default_reset_policy=_policy_of(config.default_reset_policy),
         reset_by_type=policies(config.reset_by_type),
         reset_by_platform=policies(config.reset_by_platform),
         session_store_max_age_days=config.session_store_max_age_days,
+        auto_continue_freshness=window() if window else 0.0,
+        write_sessions_json=bool(getattr(config, "write_sessions_json", True)),
         write_jsonl=False,
     )
 

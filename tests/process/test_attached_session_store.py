@@ -17,10 +17,13 @@ from hermes_actor.attach.releases import TESTED_RELEASES
 CHATS, MESSAGES = 5, 8
 
 # The packages that a gateway imports and does not use here are not installed.
-PROGRAM = """
-import json, os, sys, types
+STUBS = """
+import sys, types
 for name in ("requests", "openai", "httpx"):
     sys.modules[name] = types.ModuleType(name)
+"""
+PROGRAM = """
+import json, os, sys
 from hermes_actor.attach import boot
 from hermes_actor.attach.typed import TYPED_FINGERPRINTS
 
@@ -35,6 +38,8 @@ from gateway.config import GatewayConfig, Platform, SessionResetPolicy
 
 config = GatewayConfig(default_reset_policy=SessionResetPolicy(mode="none"))
 store = session.SessionStore(Path(home) / "sessions", config)
+routed = getattr(store, "_chats", None) is not None
+assert routed == (sys.argv[4] == "routes"), "the chats are kept in another way"
 stored = {}
 for number in range(int(sys.argv[3])):
     for chat in range(int(sys.argv[2])):
@@ -55,7 +60,7 @@ print(json.dumps(stored))
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("version", "chats"), [*((one, "host") for one in TESTED_RELEASES), ("0.14.0", "routes")]
+    ("version", "chats"), [(one, way) for one in TESTED_RELEASES for way in ("host", "routes")]
 )
 def test_the_session_store_of_a_release_works_through_the_actor(version, chats, tmp_path):
     """The actor is killed again and again: each message is stored once, in its own session."""
@@ -64,10 +69,14 @@ def test_the_session_store_of_a_release_works_through_the_actor(version, chats, 
     home = tmp_path / "home"
     home.mkdir()
     (home / "config.yaml").write_text(f"attach: {{chats: {chats}}}\n")
-    words = [sys.executable, "-P", "-c", PROGRAM, str(stores_of(version)), str(CHATS)]
+    env = environment(version, home) | {"HOME": str(tmp_path)}
+    # The file that a user has before hermes-agent is attached.
+    made = STUBS + "from hermes_state import SessionDB; SessionDB().close()"
+    subprocess.run([sys.executable, "-P", "-c", made], env=env, check=True, timeout=100)
+    words = [sys.executable, "-P", "-c", STUBS + PROGRAM, str(stores_of(version)), str(CHATS)]
     program = subprocess.Popen(
-        [*words, str(MESSAGES)],
-        env=environment(version, home) | {"HOME": str(tmp_path)},
+        [*words, str(MESSAGES), chats],
+        env=env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -100,3 +109,60 @@ def test_the_session_store_of_a_release_works_through_the_actor(version, chats, 
         ended = "SELECT id FROM sessions WHERE ended_at IS NOT NULL"
         assert {one for (one,) in conn.execute(ended)} == set(stored) - live
     end_actors(home / "state.db")
+
+
+KEPT = """
+import logging, os
+from hermes_actor.attach import boot, typed
+
+logging.basicConfig(format="%(message)s")
+known = dict(typed.TYPED_FINGERPRINTS)
+if sys.argv[2] == "another release":
+    typed.ROUTED_FINGERPRINTS.clear()
+boot.install({
+    "scheme": boot.SCHEME, "homes": [os.environ["HERMES_HOME"]],
+    "names": ["hermes_state", "gateway"], "folder": sys.argv[1],
+    "editable": False, "advice": "", "typed": known,
+})
+from pathlib import Path
+import gateway.session as session
+from gateway.config import GatewayConfig, Platform
+
+store = session.SessionStore(Path(os.environ["HERMES_HOME"]) / "sessions", GatewayConfig())
+source = session.SessionSource(platform=Platform.TELEGRAM, chat_id="1", user_id="u1")
+entry = store.get_or_create_session(source)
+store.append_to_transcript(entry.session_id, {"role": "user", "content": "hello"})
+assert store.reset_session(entry.session_key).session_id != entry.session_id
+assert [one["content"] for one in store.load_transcript(entry.session_id)] == ["hello"]
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "case"),
+    [
+        *((one, "plain file") for one in TESTED_RELEASES if one != "0.14.0"),
+        ("0.14.0", "another release"),
+        ("0.19.0", "another release"),
+    ],
+)
+def test_a_gateway_whose_chats_cannot_be_kept_in_the_store_keeps_its_own_index(
+    version, case, tmp_path
+):
+    """A file that a newer release makes while it is attached, and a release that is not known."""
+    if not stores_of(version).is_dir():
+        pytest.skip("the agent program is not installed")
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.yaml").write_text("attach: {chats: routes}\n")
+    words = [sys.executable, "-P", "-c", STUBS + KEPT, str(stores_of(version)), case]
+    env = environment(version, home) | {"HOME": str(tmp_path)}
+    try:
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=200)
+    finally:
+        end_actors(home / "state.db")
+    assert done.stdout == "done\n", done.stderr
+    assert done.stderr.count("attach.chats is left out, the gateway keeps its own index") == 1
+    with closing(sqlite3.connect(f"file:{home / 'state.db'}?mode=ro", uri=True)) as conn:
+        tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+    assert "hermes_actor_routes" not in tables

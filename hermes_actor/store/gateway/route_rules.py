@@ -46,7 +46,10 @@ def open_route(tables: Tables, op: ops.RouteOpen) -> ops.Route:
         tables.create_session(tip, op.key, op.peer, op.now)
     elif state.ended_at is not None:
         if found.entry.get("expiry_finalized"):
-            return _restart(tables, op, found.entry, state.end_reason)
+            # The watcher of another program says that it was a reset, and not why.
+            known = state.end_reason != "session_reset"
+            reason = state.end_reason if known else _reason(tables, op, found, tip)
+            return _restart(tables, op, found.entry, reason)
         if state.end_reason not in ACCIDENTS or tables.last_message(tip) is None:
             return _begin(tables, op)
         tables.reopen_session(tip)
