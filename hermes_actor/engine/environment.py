@@ -6,8 +6,8 @@ that serves users.
 
 from __future__ import annotations
 
+import _thread
 import os
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -87,9 +87,10 @@ _sync: Callable[[int], None] | None = getattr(os, "fdatasync", None)
 
 def _start(work: Callable[[], None]) -> None:
     """Run *work*, which calls SQLite, in a thread that keeps no process alive."""
-    # A daemon: FTS5 cannot be interrupted, and an exit must not wait for a large text. Inside, so
-    # that no fork copies a mutex of SQLite that it holds.
-    threading.Thread(target=inside, args=(work,), name="aside", daemon=True).start()
+    # Not by way of threading, which waits until the thread runs: on a busy machine that takes as
+    # long as many changes do (G13). No exit waits for such a thread, as FTS5 cannot be interrupted.
+    # Inside, so that no fork copies a mutex of SQLite that it holds.
+    _thread.start_new_thread(inside, (work,))
 
 
 @dataclass(frozen=True, slots=True)

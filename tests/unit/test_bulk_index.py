@@ -2,6 +2,8 @@
 
 import logging
 import random
+import threading
+from itertools import pairwise
 
 import pytest
 from support.direct_writer import (
@@ -357,6 +359,54 @@ def test_file_that_is_not_in_utf8(open_writer, threads, path):
     assert writer.index.run_bulk_slice() is None
     idle(writer, threads)
     assert_index_is_true(path)
+
+
+def test_chunk_is_built_by_one_statement_for_each_table(writer, threads, monkeypatch):
+    """Between two statements a thread takes the interpreter away from the writer (G13)."""
+    statements, connect = [], segments.connect_alone
+
+    def connect_and_trace(*arguments):
+        conn = connect(*arguments)
+        conn.set_trace_callback(statements.append)
+        return conn
+
+    segments.is_known_format()
+    run(writer, *messages(40))
+    assert writer.index.run_bulk_slice()
+    monkeypatch.setattr(segments, "connect_alone", connect_and_trace)
+    threads.finish()
+    # Those that begin with a comment are of FTS5 itself, and stay inside of SQLite.
+    rows = [text for text in statements if text.startswith("INSERT INTO t(rowid")]
+    assert len(rows) == len(FTS_TABLES)
+
+
+def test_writer_does_not_wait_for_a_thread_to_begin(monkeypatch):
+    """On a busy machine that takes as long as many changes do."""
+    waits, begun, wait = [], threading.Event(), threading.Event.wait
+
+    def noted(event, timeout=None):
+        waits.append(threading.get_ident())
+        return wait(event, timeout)
+
+    monkeypatch.setattr(threading.Event, "wait", noted)
+    Environment().start(begun.set)
+    assert waits == []
+    assert begun.wait(60.0)
+
+
+def test_one_table_is_merged_at_a_time(open_writer, monkeypatch):
+    commits = []
+    writer = open_writer(start=lambda work: work())
+    run(writer, SessionCreate(id="s", source="cli", started_at=1.0))
+    monkeypatch.setattr(
+        "hermes_actor.engine.index.maintenance.is_crowded", lambda conn, table: True
+    )
+    batch(writer, *messages(40))
+    while writer.index.run_bulk_slice() is not None:
+        commits.append(writer.connection.commits)
+        if len(commits) == 12:
+            break
+    assert max(b - a for a, b in pairwise(commits)) == 1
 
 
 def test_levels_stay_bounded(open_writer, path, monkeypatch):

@@ -202,6 +202,8 @@ class IndexMaintenance(Index):
         Raises a typed error if there is no transaction, or messages cannot be read.
         """
         connection, env = self._connection, self._connection.env
+        if self._checkpoint_instead():
+            return True
         self._begin(limits.OPEN_BUSY_SECONDS)
         conn = connection.conn  # not before: a transaction may begin on a new connection
         if self.damage is not None:
@@ -236,8 +238,6 @@ class IndexMaintenance(Index):
         # After the commit: memory is never ahead of the file.
         self.watermark, self.unsettled = watermark, unsettled
         env.failpoint("index.after")
-        # A long run of slices writes as much as clients do, and idle time may not come for long.
-        self._checkpointer.run_if_due(waiting=self._others_wait())
         return self._merge() or unsettled or watermark < newest
 
     def run_bulk_slice(self, leave: int = 0) -> float | None:
@@ -261,6 +261,8 @@ class IndexMaintenance(Index):
             bulk.begin(connection.conn, self.watermark, self.newest - leave)
             if not bulk.is_ready:
                 return limits.BULK_LOOK_SECONDS if bulk.is_working else None
+            if self._checkpoint_instead():
+                return 0.0
             self._begin(limits.OPEN_BUSY_SECONDS)
             connection.env.failpoint("bulk.place")
             through = bulk.place(connection.conn) if self._defers() else None
@@ -280,8 +282,15 @@ class IndexMaintenance(Index):
         self.watermark, self._may_be_crowded = through, True
         bulk.placed()
         connection.env.failpoint("bulk.after")
-        self._checkpointer.run_if_due(waiting=self._others_wait())
         return 0.0
+
+    def _checkpoint_instead(self) -> bool:
+        """Run the checkpoint that is due; the caller then does nothing else in this slice.
+
+        One or the other: in one go they would add up (G13). Due it is, though, in a long run of
+        slices, which writes as much as clients do.
+        """
+        return self._checkpointer.run_if_due(waiting=True)
 
     def _defers(self) -> bool:
         return self.damage is None and self._connection.authorizer.deferring
@@ -313,7 +322,8 @@ class IndexMaintenance(Index):
             with failing_index():
                 # Read without a lock: only an index that is crowded costs a transaction.
                 crowded = [table for table in TABLES if is_crowded(conn, table)]
-            for table in crowded:
+            # One at a time: changes come in between.
+            for table in crowded[:1]:
                 self._begin(limits.OPEN_BUSY_SECONDS)
                 with failing_index():
                     conn.execute(
@@ -321,7 +331,6 @@ class IndexMaintenance(Index):
                         (limits.MERGE_STEP_PAGES,),
                     )
                 self._connection.commit(writes=1)
-                self._checkpointer.run_if_due(waiting=self._others_wait())
         except UnknownFormat:
             # An index of another form is left to FTS5, which merges when it wants to.
             return False
@@ -341,8 +350,7 @@ class IndexMaintenance(Index):
         pause = large_texts.pause(idle=idle)
         if pause != 0.0:
             return pause
-        # One or the other: the pages of a copy and a checkpoint in one go would add up (G13).
-        if self._checkpointer.run_if_due(waiting=True):
+        if self._checkpoint_instead():
             return 0.0
         self._begin(wait)
         try:
