@@ -11,9 +11,9 @@ from typing import NamedTuple
 from hermes_actor.errors import CannotOpen, PermissionDenied
 
 __all__ = [
-    "StorePaths", "attach_record",
-    "check_not_hijacked", "check_ownership", "columns_of_orphan", "default_db_path",
-    "default_home", "is_gone", "readable", "resolve_paths", "state_folder", "stores_below",
+    "StorePaths", "attach_record", "check_not_hijacked", "check_ownership", "columns_of_orphan",
+    "default_db_path", "default_home", "is_gone", "prepared_folder", "readable", "resolve_paths",
+    "state_folder", "stores_below",
 ]  # fmt: skip
 
 
@@ -103,6 +103,26 @@ class StorePaths(NamedTuple):
     def fsync_failed(self) -> Path:
         """Left behind by an owner that saw an fsync fail; the next one then opens with care."""
         return self.folder / "fsync-failed"
+
+
+def prepared_folder(given: Path | str) -> Path:
+    """Return the path of the database *given*, whose folder exists after this.
+
+    The folder of a ``Path`` is created. A text may be mistyped, and what makes its folder would
+    answer a wrong path with an empty store: :class:`CannotOpen` names the missing folder, as
+    ``sqlite3.connect`` has none either.
+    """
+    path = Path(given)
+    if not isinstance(given, str):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    elif is_gone(path.parent):
+        words = "unable to open database file"
+        raise CannotOpen(
+            f"{words}: there is no folder {path.absolute().parent} for {path.name}; create it"
+            f" first, or name another file",
+            sqlite_message=words,
+        )
+    return path
 
 
 def resolve_paths(db_path: Path) -> StorePaths:

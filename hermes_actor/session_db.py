@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from hermes_actor.api.provider import Capabilities, SessionDBProvider
 from hermes_actor.compat.init_errors import record_init_error
 from hermes_actor.errors import BadConfig, HermesActorError
-from hermes_actor.paths import StorePaths, check_not_hijacked, default_db_path, resolve_paths
+from hermes_actor.paths import (
+    StorePaths,
+    check_not_hijacked,
+    default_db_path,
+    prepared_folder,
+    resolve_paths,
+)
 from hermes_actor.sqlite import Connection, sqlite3
 
 if TYPE_CHECKING:
@@ -66,6 +72,7 @@ class SessionDB(SessionDBProvider):
     Args:
         db_path: The path of the database file, or the URL of a store, which has ``://`` in it;
             default: what ``sessiondb`` in ``config.yaml`` says, else ``HERMES_HOME/state.db``.
+            Missing folders of a ``Path`` and of the default are created; that of a text must exist.
         mode: ``"actor"`` sends changes to the actor of the file, which is started if there is
             none; ``"embedded"`` runs the writer as a thread of this process.
         timeout: Seconds that a call waits, for an actor to start and for its turn, before it raises
@@ -118,8 +125,7 @@ class SessionDB(SessionDBProvider):
         from hermes_actor.client.reader import Reader
         from hermes_actor.compat.connection import ConnectionShim
 
-        self.db_path = _default_path() if db_path is None else Path(db_path)
-        self.db_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.db_path = prepared_folder(_default_path() if db_path is None else db_path)
         self._timeout = timeout
         self._lock = threading.RLock()
         self._port: WriterPort | None = None

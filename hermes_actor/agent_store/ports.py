@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hermes_actor.agents.rows import FileRows, Rows
 from hermes_actor.config import load
 from hermes_actor.errors import BadConfig, Closed
-from hermes_actor.paths import check_not_hijacked, default_home, resolve_paths
+from hermes_actor.paths import check_not_hijacked, default_home, prepared_folder, resolve_paths
 from hermes_actor.settings import ACTOR_SECRETS_KEY_FILE, AGENTS_DSN
 from hermes_protocol.features import AGENTS
 
@@ -35,7 +35,12 @@ def default_target() -> Path | str:
     """Return what ``agents.dsn`` in ``config.yaml`` names, else the file of the home."""
     home = default_home()
     if (home / "config.yaml").exists():
+        from hermes_actor.providers.resolve import is_url
+
         dsn = load(home, "agents").read(AGENTS_DSN)
+        if dsn and not is_url(dsn):
+            # Each process would resolve a path against its own working folder.
+            raise BadConfig(f"agents.dsn is not the URL of a store: {dsn[:80]!r}")
         if dsn:
             return dsn
     return default_file()
@@ -82,11 +87,10 @@ class Port(ABC):
 class FilePort(Port):
     """A file: changes go to its writer, reads open it in this process."""
 
-    def __init__(self, db: Path, mode: str, timeout: float) -> None:
+    def __init__(self, db: Path | str, mode: str, timeout: float) -> None:
         from hermes_actor.client.reader import Reader
 
-        db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        paths = resolve_paths(db)
+        paths = resolve_paths(prepared_folder(db))
         check_not_hijacked(paths)
         self.address, self.home = str(paths.db), paths.db.parent
         self._connect = partial(_writer, paths, "actor" if mode == "on demand" else mode, timeout)
@@ -144,15 +148,16 @@ def _writer(paths: Any, mode: str, timeout: float) -> WriterPort:
 def open_port(store: Path | str | None, mode: str, timeout: float) -> Port:
     """Open the store that *store*, or else the settings of the home, name."""
     target = default_target() if store is None else store
-    if isinstance(target, Path):
-        return FilePort(target, mode, timeout)
+    if target == "":
+        # Mostly a variable that is not set: it must not lead to a file of no name.
+        raise ValueError("an empty text names no store; None is the store of HERMES_HOME")
     from hermes_actor.providers.resolve import choose_by_url, is_url
 
-    if not is_url(target):
-        raise BadConfig(f"not the URL of a store: {target[:80]!r}; give a file as a Path")
+    if isinstance(target, Path) or not is_url(target):
+        return FilePort(target, mode, timeout)
     chosen = choose_by_url(target)
     if chosen.file is not None:
-        return FilePort(chosen.file, mode, timeout)
+        return FilePort(str(chosen.file), mode, timeout)
     if mode not in ("actor", "on demand"):
         raise BadConfig(f"mode={mode!r} is for files; the store is one of {chosen.name}")
     from hermes_actor.providers.agents import open_server

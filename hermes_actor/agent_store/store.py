@@ -54,8 +54,9 @@ class AgentStore:
 
     Args:
         agent_id: The scope. Any name will do: a row in ``agents`` is not needed.
-        store: A file as a ``Path``, or the URL of a store; default: ``agents.dsn`` of
-            ``config.yaml``, else ``HERMES_HOME/agents.db``.
+        store: The path of a file, or the URL of a store; default: ``agents.dsn`` of
+            ``config.yaml``, else ``HERMES_HOME/agents.db``. Missing folders of a ``Path`` and of
+            the default are created; that of a text must exist.
         mode: ``"actor"``; ``"on demand"``, which connects to the actor with the first change, for
             programs that mostly read; or ``"embedded"`` for a writer in this process.
         timeout: Seconds that a call waits for the writer.

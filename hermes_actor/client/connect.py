@@ -103,6 +103,7 @@ class RetryPolicy:
         self._paths = paths
         self._pause = limits.RECONNECT_FIRST_SECONDS
         self._failed_starts = 0
+        self._owned: AlreadyOwned | None = None
         self._began = time.monotonic()
 
     def failed(self, error: OSError | SpawnFailed) -> float:
@@ -115,6 +116,7 @@ class RetryPolicy:
         over = time.monotonic() >= self.deadline
         if isinstance(error.__cause__, AlreadyOwned):
             # The owner may be about to serve, or about to end; one that is neither stays.
+            self._owned = error.__cause__
             if time.monotonic() - self._began > limits.OWNED_SECONDS or over:
                 raise error.__cause__
             return limits.RECONNECT_MAX_SECONDS
@@ -133,7 +135,8 @@ class RetryPolicy:
         if error.errno not in _TRANSIENT:
             raise cannot_use(self._paths.db, self._paths.folder, error) from error
         if over:
-            raise self.deadline_exceeded(str(error)) from error
+            # A start that was still under way would have found the same owner.
+            raise self._owned or self.deadline_exceeded(str(error)) from error
         # Short at first: after a hand-off the next actor often serves within milliseconds.
         pause, self._pause = self._pause, min(2 * self._pause, limits.RECONNECT_MAX_SECONDS)
         return pause
@@ -202,7 +205,7 @@ def ensure_actor_running(paths: StorePaths, deadline: float, kind: str = SESSION
     *kind* is that of a file that does not say its own.
 
     Raises the typed error of the file if the actor cannot open it, :class:`SpawnFailed` if it does
-    not come up, and :class:`DeadlineExceeded`.
+    not come up, :class:`DeadlineExceeded` and ``TimeoutError``.
     """
 
     def is_serving() -> bool:

@@ -21,7 +21,6 @@ from hermes_actor import limits
 from hermes_actor.client.connect import dial, is_not_listening, silent_actor, wait_readable
 from hermes_actor.client.protocol import client_protocol
 from hermes_actor.errors import (
-    AlreadyOwned,
     DeadlineExceeded,
     HermesActorError,
     NotRunning,
@@ -29,7 +28,7 @@ from hermes_actor.errors import (
     Unsupported,
 )
 from hermes_actor.paths import StorePaths
-from hermes_actor.system.lock_inspection import lock_holder
+from hermes_actor.system.lock_inspection import already_owned, lock_holder, lock_owner
 from hermes_actor.system.processes import ProcessEnd
 from hermes_protocol.client import decode_result
 from hermes_protocol.framing import FrameError
@@ -256,21 +255,17 @@ def running_actor(paths: StorePaths, timeout: float = _STATUS_SECONDS) -> int:
     without serving it, and :class:`DeadlineExceeded` if the actor does not answer.
     """
     # The lock first: connecting to a socket of systemd would start an actor.
-    holder = lock_holder(paths)
-    if holder is None:
+    owner = lock_owner(paths)
+    if owner is None or owner.pid is None:
         raise NotRunning(f"no actor serves {paths.db}")
     status = ask_status(paths, min(timeout, _STATUS_SECONDS))
     if status is None:
         # Between the end of a listener and the exit of its process, or a program in embedded mode.
-        with ProcessEnd(holder) as end:
+        with ProcessEnd(owner.pid) as end:
             # Two proofs: the process has exited, or another one holds the lock by now.
-            if end.wait(_EXIT_SECONDS) or lock_holder(paths) != holder:
+            if end.wait(_EXIT_SECONDS) or lock_holder(paths) != owner.pid:
                 raise NotRunning(f"no actor serves {paths.db}")
-        error = AlreadyOwned(
-            f"pid {holder} owns {paths.db} in embedded mode and serves no clients: end that program"
-        )
-        error.pid = holder
-        raise error
+        raise already_owned(paths, owner)
     return status.pid
 
 

@@ -37,6 +37,7 @@ from hermes_actor.errors import (
 )
 from hermes_actor.paths import check_not_hijacked, check_ownership
 from hermes_actor.system.descriptors import is_readable, open_private
+from hermes_actor.system.lock_inspection import already_owned, lock_owner
 from hermes_actor.system.processes import reap_when_ended
 from hermes_protocol.features import SESSIONS
 
@@ -73,7 +74,8 @@ def start_actor(
     *kind* is that of a file that does not say its own. *idle_exit*: seconds without connections
     after which it ends, instead of what the environment or the default says.
 
-    Raises a typed error of the file if the actor could not open it, else :class:`SpawnFailed`.
+    Raises a typed error of the file if the actor could not open it, else :class:`SpawnFailed`;
+    ``TimeoutError`` with its phase if it does not serve by *deadline*: it goes on.
     """
     # Before the lock: a lock file in the folder of another user would be believed.
     _check_user(paths)
@@ -86,6 +88,7 @@ def start_actor(
     with start_lock(paths, deadline, is_serving) as held:
         # Asked once more under the lock: another client may have started one in between.
         if held and not is_serving():
+            _check_owner(paths)
             _spawn(paths, deadline, kind, idle_exit)
 
 
@@ -93,6 +96,16 @@ def _check_user(paths: StorePaths) -> None:
     check_not_hijacked(paths)
     paths.db.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_ownership(paths)
+
+
+def _check_owner(paths: StorePaths) -> None:
+    """Raise :class:`AlreadyOwned` if a program in embedded mode owns the file.
+
+    An actor would find that out as well, after the time that its start takes.
+    """
+    owner = lock_owner(paths)
+    if owner is not None and owner.mode == "embedded":
+        raise already_owned(paths, owner)
 
 
 @contextlib.contextmanager
@@ -263,15 +276,11 @@ def _user_bus() -> dict[str, str] | None:
 
 def _wait_ready(paths: StorePaths, ready: socket.socket, deadline: float) -> int:
     """Return the pid of the actor, once it serves."""
-    began, said, phase = time.monotonic(), b"", "starting"
+    said, phase = b"", "starting"
     while True:
         # The actor is not ended: it may be migrating a large file, and would begin again each time.
         if not is_readable(ready, deadline - time.monotonic()):
-            raise DeadlineExceeded(
-                f"the actor of {paths.db} has not been ready within"
-                f" {time.monotonic() - began:.3g} s ({phase}); nothing was changed. It goes on, so"
-                f" a later call finds it"
-            )
+            raise TimeoutError(f"{phase}; it goes on, so a later call finds it")
         data = ready.recv(4096)
         if not data:
             break

@@ -60,7 +60,7 @@ class EmbeddedWriter:
         self.lease_holder: tuple[int, EmbeddedLease] | None = None
         self._stopped: BaseException | None = None
         # In the caller's thread, before anything is started: another owner is its error at once.
-        self._lock = OwnerLock.acquire(paths)
+        self._lock = OwnerLock.acquire(paths, "embedded")
         _held.add(self._lock)
         opened = Completion()
         # Daemon, and stopped by atexit: a program that forgets to close must still end, and its

@@ -14,11 +14,12 @@ import fcntl
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hermes_actor._version import __version__
-from hermes_actor.errors import AlreadyOwned, cannot_use
+from hermes_actor.errors import cannot_use
 from hermes_actor.paths import check_not_hijacked
+from hermes_actor.system.lock_inspection import already_owned, read_owner
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
@@ -29,22 +30,27 @@ __all__ = ["OwnerLock"]
 class OwnerLock:
     """A held lock. Create it with :meth:`acquire`."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, mode: str = "actor") -> None:
         self._descriptor = descriptor
+        self._mode = mode
 
     @classmethod
-    def acquire(cls, paths: StorePaths) -> OwnerLock:
-        """Take the lock at once or raise :class:`AlreadyOwned`, which names the holder."""
+    def acquire(cls, paths: StorePaths, mode: str = "actor") -> OwnerLock:
+        """Take the lock at once or raise :class:`AlreadyOwned`, which names the holder.
+
+        *mode* says what the holder is: ``actor``, ``embedded``, or ``command`` for one that works
+        on a file without an actor.
+        """
         descriptor = _open_lock_file(paths)
         try:
             # flock, not fcntl locks: it belongs to the open file description, so that it survives
             # a hand-off of the descriptor and is not dropped by closing another one.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _read_holder(descriptor)
+            owner = read_owner(descriptor)
             os.close(descriptor)
-            raise _owned(paths, holder) from None
-        lock = cls(descriptor)
+            raise already_owned(paths, owner) from None
+        lock = cls(descriptor, mode)
         lock.describe(0)
         return lock
 
@@ -59,9 +65,8 @@ class OwnerLock:
 
     def describe(self, epoch: int) -> None:
         """Write who holds the lock, for people and for :class:`AlreadyOwned`."""
-        text = json.dumps(
-            {"pid": os.getpid(), "started": time.time(), "build": __version__, "epoch": epoch}
-        ).encode()
+        owner = {"pid": os.getpid(), "started": time.time(), "build": __version__}
+        text = json.dumps({**owner, "epoch": epoch, "mode": self._mode}).encode()
         # A full disk must not cost the ownership: the content is only information.
         with contextlib.suppress(OSError):
             # In place, never by a new file with a rename: that would be a second lock (rule 2).
@@ -94,22 +99,3 @@ def _open_lock_file(paths: StorePaths) -> int:
         return os.open(paths.owner_lock, flags, 0o600)
     except OSError as error:
         raise cannot_use(paths.db, paths.folder, error) from error
-
-
-def _read_holder(descriptor: int) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        holder = json.loads(os.pread(descriptor, 4096, 0))
-        if isinstance(holder, dict):
-            return holder
-    return {}
-
-
-def _owned(paths: StorePaths, holder: dict[str, Any]) -> AlreadyOwned:
-    pid = holder.get("pid")
-    error = AlreadyOwned(
-        f"{paths.db} is owned by process {pid or 'unknown'}"
-        f" (hermes-actor {holder.get('build', '?')}). If that is an actor, clients share it; if it"
-        f" uses mode='embedded', it shares with no other process: stop it, or change its mode"
-    )
-    error.pid = pid if isinstance(pid, int) else None
-    return error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -39,7 +38,7 @@ class SQLiteSessionDBProvider(SessionDB):
         """
         parts = urlsplit(url)
         if parts.scheme == "" and url:
-            return cls(Path(url), timeout=timeout)
+            return cls(url, timeout=timeout)
         if parts.netloc or not parts.path.lstrip("/"):
             raise BadConfig(
                 f"{url} names no file; write sqlite:///path or sqlite:////absolute/path"
@@ -49,4 +48,4 @@ class SQLiteSessionDBProvider(SessionDB):
         if unknown:
             raise BadConfig(f"{url}: unknown parameter {unknown[0]}; there is only mode")
         mode = query.get("mode", ["actor"])[-1]
-        return cls(Path(unquote(parts.path[1:])), mode=mode, timeout=timeout)
+        return cls(unquote(parts.path[1:]), mode=mode, timeout=timeout)

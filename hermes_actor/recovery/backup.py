@@ -18,7 +18,10 @@ from hermes_actor.errors import Damaged, HermesActorError, NotADatabase, cannot_
 from hermes_actor.sqlite import Connection, connect_alone, connect_reader, sqlite3
 from hermes_actor.system.fork import inside, outside
 
-__all__ = ["backup_path", "create_backup", "list_backups", "prune_backups", "stamp", "verify"]
+__all__ = [
+    "EXPORT_SUFFIX", "backup_path", "create_backup", "list_backups", "prune_backups", "stamp",
+    "verify",
+]  # fmt: skip
 
 _PAGES = 512
 """Copied between two pauses: 2 MiB."""
@@ -28,13 +31,16 @@ _PAUSE_SECONDS = 0.002
 
 _SUFFIX = ".backup.db"
 
+EXPORT_SUFFIX = ".backup.jsonl"
+"""End of the name of a backup of a store on a server, which is an export."""
 
-def backup_path(db: Path, now: datetime | None = None) -> Path:
+
+def backup_path(db: Path, now: datetime | None = None, *, suffix: str = _SUFFIX) -> Path:
     """Return the path of the next backup of *db*: in ``backups`` beside it, sorted by time.
 
     The time is UTC: the end of daylight saving time must not change the order.
     """
-    return db.parent / "backups" / f"{db.stem}-{stamp(now)}{_SUFFIX}"
+    return db.parent / "backups" / f"{db.stem}-{stamp(now)}{suffix}"
 
 
 def stamp(now: datetime | None = None) -> str:
@@ -133,17 +139,17 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def list_backups(db: Path) -> list[Path]:
+def list_backups(db: Path, *, suffix: str = _SUFFIX) -> list[Path]:
     """Return the backups of *db* in ``backups`` beside it, oldest first."""
     # Only names that backup_path() gives: there may be state-2.db, and files of the user.
-    name = re.compile(rf"{re.escape(db.stem)}-\d{{8}}-\d{{6}}-\d{{6}}{re.escape(_SUFFIX)}")
-    found = db.parent.joinpath("backups").glob(f"*{_SUFFIX}")
+    name = re.compile(rf"{re.escape(db.stem)}-\d{{8}}-\d{{6}}-\d{{6}}{re.escape(suffix)}")
+    found = db.parent.joinpath("backups").glob(f"*{suffix}")
     return sorted(copy for copy in found if name.fullmatch(copy.name))
 
 
-def prune_backups(db: Path, keep: int) -> list[Path]:
+def prune_backups(db: Path, keep: int, *, suffix: str = _SUFFIX) -> list[Path]:
     """Remove all but the newest *keep* backups of *db*, and return the removed ones."""
-    copies = list_backups(db)
+    copies = list_backups(db, suffix=suffix)
     gone = copies[: max(0, len(copies) - keep)]
     for copy in gone:
         copy.unlink(missing_ok=True)

@@ -202,7 +202,7 @@ def _move_aside(paths: StorePaths, ready: Path) -> Path:
     """Rename a file that cannot be opened, move *ready* in its place, and return the new name."""
     from hermes_actor.engine.ownership import OwnerLock
 
-    lock = OwnerLock.acquire(paths)
+    lock = OwnerLock.acquire(paths, "command")
     try:
         moved = paths.db.with_name(f"{paths.db.name}.damaged-{stamp()}")
         paths.shm.unlink(missing_ok=True)  # holds locks, no data

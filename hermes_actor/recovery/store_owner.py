@@ -23,7 +23,7 @@ from hermes_actor.errors import (
     Unsupported,
 )
 from hermes_actor.paths import StorePaths
-from hermes_actor.system.lock_inspection import lock_holder
+from hermes_actor.system.lock_inspection import already_owned, lock_holder, lock_owner
 from hermes_protocol.client import decode_result
 from hermes_protocol.features import SESSIONS
 
@@ -175,18 +175,15 @@ class _Actor:
             try:
                 return call(self._paths, make, limits.MAINTENANCE_SECONDS, name=task)
             except NotRunning as error:  # nothing was asked
-                owner = lock_holder(self._paths)
+                owner = lock_owner(self._paths)
                 if owner is None:
                     raise
                 # From when this owner was first seen: one that was silent may have used up the time
                 # before it was replaced.
-                if owner != seen:
-                    seen, give_up = owner, time.monotonic() + limits.OWNED_SECONDS
+                if owner.pid != seen:
+                    seen, give_up = owner.pid, time.monotonic() + limits.OWNED_SECONDS
                 if time.monotonic() > give_up:
-                    raise AlreadyOwned(
-                        f"pid {owner} owns {self._paths.db} in embedded mode and takes no clients:"
-                        f" end that program and retry"
-                    ) from error
+                    raise already_owned(self._paths, owner) from error
             time.sleep(limits.RECONNECT_MAX_SECONDS)
 
     def hold(self) -> None:
@@ -224,7 +221,7 @@ def owned_writer(paths: StorePaths, kind: str = SESSIONS) -> Iterator[Writer]:
     from hermes_actor.engine.ownership import OwnerLock
     from hermes_actor.engine.writer import Writer
 
-    lock = OwnerLock.acquire(paths)
+    lock = OwnerLock.acquire(paths, "command")
     try:
         writer = Writer(
             paths, on_epoch=lock.describe, timeout=limits.ACTOR_OPEN_BUSY_SECONDS, kind=kind

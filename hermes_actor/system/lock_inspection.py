@@ -1,6 +1,7 @@
 """Processes that hold a file or a lock: read from ``/proc``, empty where there is none.
 
-Only for people: nothing is ever decided by a pid.
+Only for people: nothing is ever decided by a pid. What the owner lock says of its holder decides
+no more than whether a client waits or tries to start an actor that would find the lock taken.
 """
 
 from __future__ import annotations
@@ -10,23 +11,21 @@ import fcntl
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hermes_actor.errors import AlreadyOwned
 from hermes_actor.system.processes import is_alive
 
 if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
 
 __all__ = [
-    "lock_holder",
-    "owners",
-    "processes_with_fd",
-    "processes_with_write_fd",
-    "wal_read_lock_pids",
-    "write_lock_holders",
-]
+    "LockOwner", "already_owned", "lock_holder", "lock_owner", "owners", "processes_with_fd",
+    "processes_with_write_fd", "read_owner", "wal_read_lock_pids", "write_lock_holders",
+]  # fmt: skip
 
 _READ_MARKS = range(123, 128)
 """Bytes of the shared memory that SQLite locks for a reader's snapshot (WAL_READ_LOCK(0..4))."""
@@ -109,20 +108,74 @@ def _name_of(process: os.DirEntry[str]) -> str:
     return "?"
 
 
-def lock_holder(paths: StorePaths) -> int | None:
+class LockOwner(NamedTuple):
+    """The holder of an owner lock, as it has described itself."""
+
+    pid: int | None = None
+    mode: str = ""
+    """``actor``, ``embedded`` or ``command``; empty in the lock of an older build."""
+    build: str = "?"
+    since: time.struct_time | None = None
+
+
+def read_owner(descriptor: int) -> LockOwner:
+    """Return what the owner lock at *descriptor* says of its holder, as far as it can be read."""
+    with contextlib.suppress(OSError, ValueError, OverflowError):
+        said = json.loads(os.pread(descriptor, 4096, 0))
+        if isinstance(said, dict):
+            return _described(said)
+    return LockOwner()
+
+
+def _described(said: dict[str, Any]) -> LockOwner:
+    pid, started = said.get("pid"), said.get("started")
+    return LockOwner(
+        pid if isinstance(pid, int) else None,
+        str(said.get("mode", "")),
+        str(said.get("build", "?")),
+        time.localtime(started) if isinstance(started, int | float) else None,
+    )
+
+
+def lock_owner(paths: StorePaths) -> LockOwner | None:
     """Return the process that the owner lock of *paths* names, if it lives and the lock is held.
 
     ``None`` also if the lock file cannot be read. Never waits.
     """
-    try:
-        with paths.owner_lock.open("rb") as lock:
-            pid = json.loads(lock.read())["pid"]
-            # A process that lives may have given the lock up long ago. To try it is to hold it for
-            # a moment, so it is tried only then, and a process that meets it retries.
-            held = isinstance(pid, int) and is_alive(pid) and _is_held(lock.fileno())
-            return pid if held else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    with contextlib.suppress(OSError), paths.owner_lock.open("rb") as lock:
+        owner = read_owner(lock.fileno())
+        # A process that lives may have given the lock up long ago. To try it is to hold it for
+        # a moment, so it is tried only then, and a process that meets it retries.
+        if owner.pid is not None and is_alive(owner.pid) and _is_held(lock.fileno()):
+            return owner
+    return None
+
+
+def lock_holder(paths: StorePaths) -> int | None:
+    """Return the pid of :func:`lock_owner`."""
+    owner = lock_owner(paths)
+    return owner and owner.pid
+
+
+_ADVICE = {
+    "actor": "it is the actor, whose clients share the file; to end it: hermes-actor stop",
+    "embedded": (
+        "it uses the file in embedded mode, which shares with no other process: end that program,"
+        " or open the file there without mode='embedded'"
+    ),
+    "command": "it is a command, which ends by itself: retry then",
+}
+
+
+def already_owned(paths: StorePaths, owner: LockOwner) -> AlreadyOwned:
+    """Return the error that names the *owner* of a store, since when it is, and what to do."""
+    since = "" if owner.since is None else time.strftime(" since %Y-%m-%d %H:%M:%S", owner.since)
+    error = AlreadyOwned(
+        f"{paths.db} is owned by process {owner.pid or 'unknown'} (hermes-actor {owner.build})"
+        f"{since}: {_ADVICE.get(owner.mode, 'to see what it is: hermes-actor status')}"
+    )
+    error.pid = owner.pid
+    return error
 
 
 def _is_held(descriptor: int) -> bool:

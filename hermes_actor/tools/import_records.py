@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -67,6 +68,15 @@ def read_record(line: bytes, now: float, *, limited: bool = True) -> Record:
     if limited and len(line) > MAX_BYTES and len(_compact(value)) > MAX_BYTES:
         raise BadRecord(f"more than {MAX_BYTES // 1024 // 1024} MiB (--no-limits)")
     return make_record(value, now)
+
+
+def count_records(lines: Iterable[bytes]) -> tuple[int, int]:
+    """Return the sessions and the messages of an export. Raises :class:`BadRecord`."""
+    sessions = messages = 0
+    for line in lines:
+        sessions += 1
+        messages += len(read_record(line, 0.0, limited=False).messages)
+    return sessions, messages
 
 
 def make_record(value: dict[str, Any], now: float) -> Record:

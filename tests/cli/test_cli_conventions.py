@@ -14,7 +14,7 @@ import click
 import pytest
 from support.processes import run_python
 
-from hermes_actor import cli
+from hermes_actor import cli, exit_codes
 from hermes_actor.cli import main
 from hermes_actor.cli.lazy import LazyGroup
 from hermes_actor.tools.redaction import redact, register_redactor
@@ -81,6 +81,36 @@ def test_every_manual_has_exit_codes_and_examples():
     for name, found in commands():
         assert "Exit codes:" in found.help, name
         assert "Example" in found.help, name
+
+
+def leaves(group=main):
+    for one in groups(group):
+        for name in one.list_commands(click.Context(one)):
+            command = one.get_command(click.Context(one), name)
+            if not isinstance(command, LazyGroup):
+                yield f"{one.name} {name}", command
+
+
+def test_no_manual_says_a_thing_twice():
+    for name, command in leaves():
+        text = " ".join((command.help or "").split("\b")[0].split())
+        assert text.count("Exit codes:") <= 1, name
+        said = [sentence for sentence in re.split(r"(?<=[.:]) ", text) if len(sentence) > 20]
+        assert len(set(said)) == len(said), name
+
+
+@pytest.mark.parametrize("to", ["foo", "foo.db", "./postgres"])
+def test_target_that_is_a_mistyped_url_makes_no_file(home, monkeypatch, tmp_path, to):
+    """A name without a scheme is a file, which is created only after a question."""
+    home.add("s", "x")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    done = home("migrate", "--to", to)
+    assert done.code == exit_codes.USAGE
+    assert f"Create a new store at {elsewhere / to}?" in done.out + done.err
+    assert "--yes" in done.err
+    assert list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -194,9 +224,11 @@ def test_question_without_a_terminal_is_wrong_usage(home, monkeypatch, arguments
     assert found.code == 2, found
     last = found.err.splitlines()[-1]
     if json_:
-        assert json.loads(last) == {"error": "needs --yes without a terminal", "code": 2}
-    else:
-        assert last == "Error: needs --yes without a terminal"
+        document = json.loads(last)
+        assert document.pop("code") == 2
+        last = f"Error: {document.pop('error')}"
+        assert document == {}
+    assert re.fullmatch(r"Error: needs --yes without a terminal: .+\?( .+)?", last)
     assert home.ids() == {"s"}
     assert not (home.path / "new.db").exists()
 

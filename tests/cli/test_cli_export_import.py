@@ -642,6 +642,17 @@ def test_optimize(home):
     assert home.read(lambda db: len(db.search_messages("words", limit=50))) == 20
 
 
+def test_arguments_of_a_call_are_shown_as_people_read_them(home):
+    arguments = '{"path": "\\u78c1\\u76d8.txt", "note": "a\\u001b[2Jb"}'
+    call = {"id": "c", "function": {"name": "read", "arguments": arguments}}
+    odd = {"id": "d", "function": {"name": "run", "arguments": "not { json"}}
+    home.add("s", said("assistant", "x", tool_calls=[call, odd]))
+    shown = home("sessions", "show", "s").out
+    assert '→ read({"path": "磁盘.txt", "note": "a\\u001b[2Jb"})' in shown
+    assert "→ run(not { json)" in shown
+    assert "\x1b[2J" not in shown
+
+
 def test_show_whole(home):
     home.add("20260301_090000_root00", "x", started=200, ended=100, reason="compression")
     home.add("20260301_100000_tip000", "Fix it", called("terminal", content="Looking"),

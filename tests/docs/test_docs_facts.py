@@ -15,6 +15,7 @@ from pages import DOCS, PAGES, ROOT, blocks, rows_of, section
 from hermes_actor import errors, limits, settings
 from hermes_actor.cli.actor.service import systemd
 from hermes_actor.paths import resolve_paths
+from hermes_actor.sqlite import WAL_RESET_FIXED
 from hermes_actor.store.schema import SCHEMA_VERSION
 
 OVERVIEW = "design/overview.md"
@@ -289,3 +290,30 @@ def test_unit_by_hand_says_what_the_installed_one_says(tmp_path):
         installed.pop(key, None)
         by_hand.pop(key, None)
     assert by_hand == installed
+
+
+# --- what an adopter and a first user are promised ---------------------------------------------
+
+
+def test_no_page_promises_that_two_writers_do_no_harm():
+    """The page of an adopter said "nothing breaks", and two others that commits can be lost."""
+    fixed = ".".join(map(str, WAL_RESET_FIXED))
+    for name in ("how-to/drop-in.md", "how-to/inspect.md", "operations.md"):
+        text = " ".join((DOCS / name).read_text().split())
+        assert f"before {fixed}" in text, name
+        assert re.search(r"two writers can (lose|meet a race)", text), name
+    for page in PAGES:
+        assert "nothing breaks" not in page.read_text(), page
+
+
+def test_make_says_what_it_installs_before_it_does():
+    """A first user waited a minute for `make run` without a word, and got servers unasked."""
+    recipes = re.split(r"\n(?=\S)", (ROOT / "Makefile").read_text())
+    found = [one for one in recipes if re.search(r"apt-get install|pip install|npm install", one)]
+    assert len(found) > 10
+    for recipe in found:
+        before = re.split(r"(?:apt-get|pip|npm) install", recipe)[0]
+        said = re.search(r'echo "[^"]*(install|fetch)', before)
+        assert said, f"this target installs in silence:\n{recipe}"
+    readme = (ROOT / "README.md").read_text()
+    assert "`make test` also installs the servers" in readme

@@ -212,7 +212,10 @@ def test_nothing_is_restored_without_a_yes(path):
     store(path, "old")
     command("backup", "--db", path)
     done = command("restore", "--db", path)
-    assert (done.returncode, done.stderr) == (2, "Error: needs --yes without a terminal\n")
+    assert done.returncode == exit_codes.USAGE
+    assert done.stderr.startswith(
+        f"Error: needs --yes without a terminal: Replace the content of {path} (1 session, "
+    )
 
 
 def test_only_a_copy_in_the_private_folder_is_taken(path, tmp_path):

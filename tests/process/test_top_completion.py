@@ -92,6 +92,20 @@ def test_bash_completes_commands_and_options():
     assert shell(script, "bash", "-c") == ["stop", "--force"]
 
 
+def test_formats_that_are_not_supported_are_not_offered():
+    """They are known, so that a program of the peer learns that they are not."""
+    words = {"COMP_WORDS": "hermes-actor sessions export --format ", "COMP_CWORD": "4"}
+    done = command(_HERMES_ACTOR_COMPLETE="bash_complete", **words)
+    assert done.stdout.splitlines() == ["plain,jsonl", "plain,md", "plain,qmd"]
+    shown = command("sessions", "export", "--help").stdout
+    assert "--format [jsonl|md|qmd]" in shown
+    for kind in ("html", "trace"):
+        assert kind not in shown
+        refused = command("sessions", "export", "--format", kind, "x")
+        assert refused.returncode == 1
+        assert f"--format {kind} is not supported; use jsonl, md or qmd" in refused.stderr
+
+
 @pytest.mark.parametrize("name", ["zsh", "fish"])
 def test_scripts_of_the_other_shells(name, tmp_path):
     text = command("completion", name).stdout

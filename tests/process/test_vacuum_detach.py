@@ -247,7 +247,8 @@ def test_vacuum_gives_room_back(store, served):
         assert report["needed_bytes"] == int(2.2 * size)
         assert report["pause_s"] >= 1
         done = run(store, "vacuum")
-        assert (done.returncode, done.stderr) == (2, "Error: needs --yes without a terminal\n")
+        assert done.returncode == 2
+        assert done.stderr.startswith("Error: needs --yes without a terminal: ")
         done = run(store, "vacuum", "--yes", "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["bytes_after"] == store.stat().st_size < size - 50 * 1024

@@ -1,5 +1,6 @@
 """How a provider is chosen, and what all of them have in common."""
 
+import asyncio
 import inspect
 import json
 import logging
@@ -11,8 +12,16 @@ from pathlib import Path
 import pytest
 
 from hermes_actor import AsyncSessionDB, SessionDB
+from hermes_actor.agent_store.store import AgentStore
 from hermes_actor.api.provider import SessionDBProvider
-from hermes_actor.errors import BadConfig, Closed, MissingDriver, OpenError, UnknownProvider
+from hermes_actor.errors import (
+    BadConfig,
+    CannotOpen,
+    Closed,
+    MissingDriver,
+    OpenError,
+    UnknownProvider,
+)
 from hermes_actor.providers import resolve
 from hermes_actor.providers.mysql import MySQLSessionDBProvider
 from hermes_actor.providers.postgresql import PostgreSQLSessionDBProvider
@@ -85,6 +94,49 @@ def test_a_text_that_is_no_url_is_a_path(tmp_path, monkeypatch):
     assert (tmp_path / "demo.db").exists()
     with pytest.raises(Closed):
         db.get_session("s")
+
+
+def open_async(text):
+    async def use():
+        async with AsyncSessionDB(text):
+            pass
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize(
+    "open_it",
+    [
+        SessionDB, open_async, lambda text: SessionDB(f"sqlite:///{text}"),
+        lambda text: SessionDB.from_url(f"sqlite:///{text}"),
+        lambda text: AgentStore(None, text), lambda text: AgentStore(None, f"sqlite:///{text}"),
+    ],
+    ids=["text", "async", "url", "from_url", "agents", "agents-url"],
+)  # fmt: skip
+def test_a_text_in_a_folder_that_is_missing_names_the_folder_and_makes_nothing(tmp_path, open_it):
+    with pytest.raises(CannotOpen, match=f"there is no folder {tmp_path}/typo for x.db") as caught:
+        open_it(f"{tmp_path}/typo/x.db")
+    assert caught.value.sqlite_message == "unable to open database file"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_a_path_are_created_as_hermes_state_does(tmp_path):
+    SessionDB(tmp_path / "a/b/state.db", mode="embedded").close()
+    AgentStore(None, tmp_path / "c/d/agents.db", mode="embedded").close()
+    assert (tmp_path / "a/b/state.db").exists()
+    assert (tmp_path / "c/d/agents.db").exists()
+
+
+def test_an_agent_store_takes_a_text_as_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    AgentStore(None, "agents.db", mode="embedded").close()
+    assert (tmp_path / "agents.db").exists()
+    with pytest.raises(ValueError, match="names no store"):
+        AgentStore(None, "")
+    (tmp_path / "config.yaml").write_text("agents:\n  dsn: agents.db\n")
+    monkeypatch.setenv("HERMES_HOME", str(tmp_path))
+    with pytest.raises(BadConfig, match=r"agents.dsn is not the URL of a store: 'agents.db'"):
+        AgentStore(None)
 
 
 # --- by the settings of the home -------------------------------------------------------------

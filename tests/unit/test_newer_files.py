@@ -1,8 +1,10 @@
 """Files of later schema versions are read and written, and keep what only those versions know."""
 
 import pytest
-from support.files import columns, dump, query, versions
+from support.files import columns, dump, query, raw, versions
 from support.newer_files import FOREIGN_ROWS, build, message
+
+from hermes_actor.paths import resolve_paths
 
 LATER = range(12, 23)
 WITH_ACTIVE = range(14, 23)
@@ -46,6 +48,24 @@ def test_number_and_shape_stay(open_store, path, version):
     open_store(path).close()
     assert versions(path) == [version]
     assert dump(path, ours=False) == before
+
+
+@pytest.mark.parametrize(("version", "notes"), [(22, 0), (23, 1), (99, 1)])
+def test_version_that_is_not_known_is_noted_when_the_file_is_opened(
+    open_store, path, version, notes, caplog
+):
+    build(path, 22)
+    with raw(path) as conn:
+        conn.execute("UPDATE schema_version SET version = ?", (version,))
+    db = open_store(path)
+    db.create_session("s", "cli")
+    db.append_message("s", "user", "still written")
+    assert contents(db, "s") == ["still written"]
+    log = resolve_paths(path).log  # of an actor
+    told = caplog.text + (log.read_text() if log.exists() else "")
+    note = f"{path} has schema version {version}; the newest that this build was tested with is 22"
+    assert told.count(note) == told.count("schema version") == notes
+    assert versions(path) == [version]
 
 
 @pytest.mark.parametrize("version", LATER)

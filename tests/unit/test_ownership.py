@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 from support.actors import own
@@ -99,8 +100,8 @@ def test_owner_lock_tells_who_holds_it(path):
     lock = OwnerLock.acquire(paths)
     lock.describe(epoch=7)
     content = json.loads(paths.owner_lock.read_text())
-    assert sorted(content) == ["build", "epoch", "pid", "started"]
-    assert (content["pid"], content["epoch"]) == (os.getpid(), 7)
+    assert sorted(content) == ["build", "epoch", "mode", "pid", "started"]
+    assert (content["pid"], content["epoch"], content["mode"]) == (os.getpid(), 7, "actor")
     lock.release()
 
 
@@ -110,6 +111,7 @@ def test_second_owner_learns_of_the_first(path):
     with pytest.raises(AlreadyOwned, match=str(os.getpid())) as caught:
         OwnerLock.acquire(paths)
     assert caught.value.pid == os.getpid()
+    assert re.search(r" since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: it is the actor", str(caught.value))
     inode = paths.owner_lock.stat().st_ino
     lock.release()
     lock.release()

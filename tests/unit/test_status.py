@@ -1,10 +1,13 @@
 """The status document as types: its keys, its defaults, and documents of other builds."""
 
 import json
+import resource
+import sys
 
 import msgspec
 import pytest
 
+from hermes_actor.actor import status as reporting
 from hermes_protocol.status import HandoffStatus, HandoffStep, Phase, PhaseReport, Status
 
 LEAST = {"pid": 7, "version": "0.1.0", "phase": "serving"}
@@ -63,3 +66,12 @@ def test_something_else_is_refused(missing):
         Status.from_document(document)
     with pytest.raises(ValueError, match="Expected"):
         Status.from_document([])
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1), ("darwin", 1024)])
+def test_most_memory_is_in_kib_on_every_system(monkeypatch, platform, unit):
+    """Of the numbers of the kernel only the unit differs: macOS counts bytes."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    monkeypatch.setattr(resource, "getrusage", lambda _who: used)
+    monkeypatch.setattr(sys, "platform", platform)
+    assert reporting._memory_max_kib() == used.ru_maxrss // unit > 0

@@ -68,7 +68,10 @@ def restart(db: Path | None, timeout: float, as_json: bool) -> None:
 
 def _when_it_serves(paths: StorePaths, deadline: float) -> Status | None:
     """Return the status of an actor that has opened the file, or any status at *deadline*."""
-    ensure_actor_running(paths, deadline)
+    try:
+        ensure_actor_running(paths, deadline)
+    except TimeoutError as error:
+        fail(f"no actor serves {paths.db} yet: {error}")
     # A client may have started it a moment ago.
     while (status := ask_status(paths)) is not None and status.epoch == 0:
         if time.monotonic() > deadline:

@@ -68,7 +68,7 @@ def confirm_or_fail(question: str, yes: bool) -> bool:
     if yes:
         return True
     if not sys.stdin.isatty():
-        fail("needs --yes without a terminal", code=exit_codes.USAGE)
+        fail(f"needs --yes without a terminal: {question}", code=exit_codes.USAGE)
     try:
         # On standard error: standard output may be read by a program.
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, NamedTuple, NoReturn
 
@@ -48,8 +48,11 @@ class Output(NamedTuple):
         return self.descriptor == 1
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[IO[bytes]]:
-        """The stream, or a private file that appears when the block has ended well."""
+    def writing(self, check: Callable[[IO[bytes]], None] | None = None) -> Iterator[IO[bytes]]:
+        """The stream, or a private file that appears when the block has ended well.
+
+        The file, though no stream, is read back by *check* first.
+        """
         with self._named_errors():
             if self.stream:
                 with self._opened() as file:
@@ -60,6 +63,9 @@ class Output(NamedTuple):
                     yield file
                     file.flush()
                     os.fsync(file.fileno())
+                if check is not None:
+                    with part.open("rb") as file:
+                        check(file)
                 self._put(part)
 
     @contextlib.contextmanager

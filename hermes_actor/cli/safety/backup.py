@@ -11,9 +11,9 @@ from hermes_actor.cli.every_store import for_every_store
 from hermes_actor.cli.options import db_option, force_option, json_option, keep_option
 from hermes_actor.cli.output.console import print_result, progress
 from hermes_actor.cli.output.files import checked_output
-from hermes_actor.cli.store import existing_paths
+from hermes_actor.cli.store import existing_paths, server_of
 from hermes_actor.config import load
-from hermes_actor.paths import StorePaths
+from hermes_actor.paths import StorePaths, default_home
 from hermes_actor.recovery.backup import backup_path, create_backup, list_backups, prune_backups
 from hermes_actor.settings import BACKUP_KEEP
 from hermes_protocol.features import PLAIN
@@ -23,13 +23,16 @@ __all__ = ["backup", "copy_store"]
 
 def copy_store(paths: StorePaths, keep: int | None) -> Path:
     """Make the next backup of the store, prune older ones, and return its path."""
-    if keep is None:
-        keep = load(paths.db.parent, "updates").read(BACKUP_KEEP)
+    keep = _kept(paths.db.parent, keep)
     target = backup_path(paths.db)
     with progress(f"copying {paths.db.name}") as tell:
         create_backup(paths.db, target, tell)
     prune_backups(paths.db, keep)
     return target
+
+
+def _kept(home: Path, keep: int | None) -> int:
+    return keep if keep is not None else load(home, "updates").read(BACKUP_KEEP)
 
 
 @click.command()
@@ -48,6 +51,10 @@ def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_js
     "backups" beside the store, where the newest few are kept. An existing file is overwritten only
     with --force.
 
+    Of a store on PostgreSQL or MySQL it writes the sessions as JSON lines, which are read back
+    before the file gets its name. `hermes-actor sessions import` loads them into a store of any
+    kind.
+
     Exit codes: 0 the backup is complete, 1 there is no store, or it could not be copied.
 
     \b
@@ -56,8 +63,11 @@ def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_js
       hermes-actor backup --all --keep 14
       hermes-actor backup --to /mnt/usb/state.db
     """
-    paths = existing_paths(db, PLAIN)
     began = time.monotonic()
+    if server_of(db) is not None:
+        _back_up_server(keep, to, force=force, as_json=as_json, began=began)
+        return
+    paths = existing_paths(db, PLAIN)
     if to is None:
         copy = copy_store(paths, keep)
         name, size = str(copy), copy.stat().st_size
@@ -68,6 +78,26 @@ def backup(db: Path | None, keep: int | None, to: str | None, force: bool, as_js
             name, size = output.name, part.stat().st_size
         if output.is_stdout:
             return
+    _report(name, size, began, list_backups(paths.db), as_json)
+
+
+def _back_up_server(
+    keep: int | None, to: str | None, *, force: bool, as_json: bool, began: float
+) -> None:
+    from hermes_actor.cli.command_store import open_store
+    from hermes_actor.cli.safety import _server_backup as exports
+
+    home = default_home()
+    output = exports.next_export(home) if to is None else checked_output(to, force=force)
+    with open_store(None) as store:
+        size = exports.back_up_server(store, output)
+    if to is None:
+        exports.prune_exports(home, _kept(home, keep))
+    if not output.is_stdout:
+        _report(output.name, size, began, exports.list_exports(home), as_json)
+
+
+def _report(name: str, size: int, began: float, kept: list[Path], as_json: bool) -> None:
     seconds = round(time.monotonic() - began, 3)
-    kept = [str(copy) for copy in list_backups(paths.db)]
-    print_result({"path": name, "bytes": size, "seconds": seconds, "kept": kept}, name, as_json)
+    document = {"path": name, "bytes": size, "seconds": seconds, "kept": [str(k) for k in kept]}
+    print_result(document, name, as_json)

@@ -13,8 +13,9 @@ from hermes_actor.cli.options import db_option, json_option, yes_option
 from hermes_actor.cli.output.console import confirm, print_result, progress, size_text, waiting_for
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.formatting import count
-from hermes_actor.cli.store import creatable_paths
+from hermes_actor.cli.store import creatable_paths, server_of
 from hermes_actor.errors import StorageError
+from hermes_actor.paths import default_home
 from hermes_actor.recovery.backup import backup_path, list_backups
 from hermes_actor.recovery.restore import (
     count_rows,
@@ -52,14 +53,24 @@ def restore(
     Exit codes: 0 restored, 1 declined or failed; then nothing has changed, unless the message says
     that the outcome is unknown.
 
+    A backup of a store on a server is an export: bring it back with `hermes-actor sessions import`.
+
     \b
     Examples:
       hermes-actor restore --list
       hermes-actor restore
       hermes-actor restore ~/.hermes/backups/state-20260301-101500-000000.backup.db --yes
     """
-    paths = creatable_paths(db, PLAIN)
-    copies = list_backups(paths.db)
+    server = server_of(db)
+    if server is not None:
+        from hermes_actor.cli.safety._server_backup import fail_restore, list_exports
+
+        if not list_:
+            fail_restore(server)
+        copies = list_exports(default_home())
+    else:
+        paths = creatable_paths(db, PLAIN)
+        copies = list_backups(paths.db)
     if list_:
         listed = [_described(copy) for copy in copies]
         lines = [_line(found) for found in listed]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
 from hermes_actor.cli.command_store import CommandStore
-from hermes_actor.cli.output.console import confirm
+from hermes_actor.cli.output.console import confirm, progress
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.files import Output, checked_folder, checked_output
 from hermes_actor.cli.output.formatting import plain
@@ -22,7 +22,7 @@ from hermes_actor.tools.redaction import redact_all
 
 __all__ = [
     "Document", "Written", "delete_verified", "parts_of", "read_session", "with_activity",
-    "write_documents", "write_prompts",
+    "write_documents", "write_prompts", "write_records",
 ]  # fmt: skip
 
 _MANIFEST = "manifest.jsonl"
@@ -46,6 +46,35 @@ def read_session(store: CommandStore, session_id: str) -> Row | None:
 def with_activity(store: CommandStore, session_id: str) -> Row | None:
     """A session with its messages and the time of the latest."""
     return store.query(queries.session_record, session_id)
+
+
+def write_records(
+    store: CommandStore,
+    ids: list[str],
+    file: IO[bytes],
+    *,
+    redact: bool = False,
+    one: bool = False,
+    parts: str = "single",
+) -> tuple[int, int]:
+    """Write each session as a line of JSON; return the sessions and messages that were written.
+
+    *one*: without the time of the latest message, as a single session is exported.
+    """
+    read, sessions, messages = read_session if one else with_activity, 0, 0
+    with progress("exporting") as tell:
+        for number, session_id in enumerate(ids, 1):
+            for part in parts_of(store, session_id, parts):
+                record = read(store, part)
+                if record is None:
+                    continue
+                if redact:
+                    record["messages"] = redact_all(record["messages"])
+                file.write(json_bytes(record) + b"\n")
+                sessions += 1
+                messages += len(record["messages"])
+            tell(number, len(ids))
+    return sessions, messages
 
 
 def parts_of(store: CommandStore, session_id: str, parts: str) -> list[str]:

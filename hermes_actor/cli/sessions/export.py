@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.options import (
@@ -15,21 +16,31 @@ from hermes_actor.cli.options import (
     json_option,
     yes_option,
 )
-from hermes_actor.cli.output.console import print_result, progress
+from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
-from hermes_actor.cli.output.files import Output, checked_output
+from hermes_actor.cli.output.files import checked_output
 from hermes_actor.cli.output.formatting import plain
 from hermes_actor.cli.session_completion import complete_session
 from hermes_actor.cli.sessions import _export_documents as documents
 from hermes_actor.cli.sessions._filters import filter_options, filters_of, find, headline
 from hermes_actor.store import queries
-from hermes_actor.store.surrogates import json_bytes
-from hermes_actor.tools.redaction import redact_all
 
 __all__ = ["export"]
 
 _LISTED = 100
+_FORMATS = ("jsonl", "md", "qmd")
 _UNSUPPORTED = ("html", "trace")
+"""Formats of the peer, which are refused by name."""
+
+
+class _Format(click.Choice[str]):
+    """Takes the unsupported formats too, and offers the others."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        found = super().shell_complete(ctx, param, incomplete)
+        return [item for item in found if item.value not in _UNSUPPORTED]
 
 
 @click.command()
@@ -38,8 +49,8 @@ _UNSUPPORTED = ("html", "trace")
     "--session-id", metavar="ID", shell_complete=complete_session, help="Export only this session."
 )
 @click.option(
-    "--format", "kind", type=click.Choice(["jsonl", "md", "qmd", *_UNSUPPORTED]), default="jsonl",
-    metavar="[jsonl|md|qmd]", show_default=True, help="File format.",
+    "--format", "kind", type=_Format([*_FORMATS, *_UNSUPPORTED]), default="jsonl",
+    metavar=f"[{'|'.join(_FORMATS)}]", show_default=True, help="File format.",
 )  # fmt: skip
 @click.option(
     "--only", type=click.Choice(["user-prompts"]), help="Write one record per user message."
@@ -117,7 +128,11 @@ def export(
         elif kind == "jsonl":
             to = checked_output(target, *store.protected, force=force)
             one = session_id is not None
-            done = _json_lines(store, ids, to, redact, one=one, parts=parts)
+            with to.writing() as stream:
+                number, _ = documents.write_records(
+                    store, ids, stream, redact=redact, one=one, parts=parts
+                )
+            done = documents.Written(number, _sessions(number))
         else:
             if session_id is None and not asked:
                 fail(f"--format {kind} needs --session-id or a filter")
@@ -153,24 +168,6 @@ def _dry_run(store: CommandStore, asked: dict[str, Any]) -> None:
         print(f"  {plain(row['id'])}  {plain(row['source'])}")
     if len(rows) > _LISTED:
         print(f"  … and {len(rows) - _LISTED} more")
-
-
-def _json_lines(
-    store: CommandStore, ids: list[str], output: Output, redact: bool, *, one: bool, parts: str
-) -> documents.Written:
-    read, written = documents.read_session if one else documents.with_activity, 0
-    with output.writing() as file, progress("exporting") as tell:
-        for session_id in ids:
-            for part in documents.parts_of(store, session_id, parts):
-                record = read(store, part)
-                if record is None:
-                    continue
-                if redact:
-                    record["messages"] = redact_all(record["messages"])
-                file.write(json_bytes(record) + b"\n")
-                written += 1
-            tell(written, len(ids))
-    return documents.Written(written, _sessions(written) if one else f"{written} sessions")
 
 
 def _sessions(count: int) -> str:

@@ -18,6 +18,7 @@ from hermes_actor.store.dispatch import apply
 from hermes_actor.store.rows import scalar
 from hermes_actor.store.schema import (
     DEFERRED_INDEX_SQL,
+    NEWEST_KNOWN_VERSION,
     OWN_INDEXES,
     OWN_SQL,
     PLAIN_TABLES,
@@ -80,6 +81,13 @@ class _Sessions(Kind):
             opening.in_transaction(lambda conn: migrate(conn, progress))
         # Last: a file that cannot be migrated keeps its journal mode as well.
         opening.ensure_wal()
+        version = stored_version(conn)
+        if version is not None and version > NEWEST_KNOWN_VERSION:
+            _log.warning(
+                "%s has schema version %d; the newest that this build was tested with is %d. It is"
+                " used as it is, and nothing of it is taken away",
+                opening.paths.db, version, NEWEST_KNOWN_VERSION,
+            )  # fmt: skip
 
     def _create_schema(self, conn: Connection) -> None:
         """Create everything at once, extra indexes too: they cost nothing in an empty file."""
