@@ -433,7 +433,15 @@ LEASE_IDLE_SECONDS = 0.200
 """The longest pause inside a lease; a holder that does more than SQL should not hold it."""
 
 LONG_LEASE_SECONDS = 3600.0
-"""The longest transaction that a program may ask for, on a file where others wait for locks."""
+"""The longest transaction that a program may ask for, on a file where others wait for locks; on
+any file if it is a migration."""
+
+MIGRATION_PAUSE_SECONDS = 10.0
+"""The longest pause inside a migration: its holder may have been stopped."""
+
+MIGRATION_WINDOW_SECONDS = 10.0
+"""After a change of the schema, a long statement, or the start of an attached program: time in
+which statements of the connection may be parts of a migration."""
 
 STATEMENT_SHOWN_CHARACTERS = 80
 """Length of the statement that an error or a status quotes."""

@@ -137,6 +137,7 @@ CLIENT_MESSAGES: dict[str, Struct] = {
         ask=-2, lease=4, timeout=30.0, settings={"foreign_keys": 1}, seconds=60.0,
         first=Raw(pack(ops.SqlRun(steps=[ops.SqlStep(sql="SELECT 1")]))),
     ),
+    "lease.open.migration": wire.LeaseOpen(ask=-2, lease=4, seconds=3600.0, pause=10.0),
     "lease.run": wire.LeaseRun(ask=-3, lease=4, statement=Raw(pack(SELECT))),
     "lease.commit": wire.LeaseCommit(seq=4, lease=4, after=43, acked_through=3),
     "lease.commit.defaults": wire.LeaseCommit(seq=1, lease=1),

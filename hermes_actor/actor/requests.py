@@ -280,7 +280,7 @@ class RequestTracker(Generic[R]):
         for number in over[: -limits.LEASES_REMEMBERED]:
             del self._leases[number]
         first = None if message.first == wire.NIL else message.first
-        terms = jobs.LeaseTerms(first, message.settings, message.seconds)
+        terms = jobs.LeaseTerms(first, message.settings, message.seconds, message.pause)
         lease = jobs.Lease(
             finish,
             _deadline(message.timeout),

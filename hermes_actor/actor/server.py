@@ -37,7 +37,7 @@ from hermes_actor.actor.outbox import Backlog, Unflushed
 from hermes_actor.actor.readiness import Readiness
 from hermes_actor.actor.sd_notify import ServiceManager
 from hermes_actor.actor.socket_activation import drain_if_socket_replaced
-from hermes_actor.actor.status import ForeignWriters, StatusReporter
+from hermes_actor.actor.status import ForeignWriters, StatusReporter, open_lease
 from hermes_actor.actor.tasks import call, repeat
 from hermes_actor.actor.timers import (
     IdleWatch,
@@ -300,7 +300,9 @@ class Server:
         steps: dict[str, Callable[[], Awaitable[float]]] = {
             "the check of home and clients": idle_watch.check,
             "the search for foreign writers": self._refresh_foreign_writers,
-            "the expiry of requests": partial(expire_requests, self._mailbox, self._unflushed),
+            "the expiry of requests": partial(
+                expire_requests, self._mailbox, self._unflushed, lambda: open_lease(self.writer)
+            ),
             "the check of the socket": partial(
                 drain_if_socket_replaced, self.paths, self._lock, file, self.drain
             ),

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hermes_actor.paths import StorePaths
     from hermes_protocol.status import PhaseReport
 
-__all__ = ["ForeignWriters", "StatusReporter"]
+__all__ = ["ForeignWriters", "StatusReporter", "open_lease"]
 
 
 class ForeignWriters:
@@ -139,7 +139,7 @@ class StatusReporter:
             wal_frames=checkpoints.frames,
             wal=WalStatus(frames=checkpoints.frames, pinned_by=pinned),
             kind=writer.kind.name,
-            lease=_lease(writer),
+            lease=open_lease(writer),
             index=writer.index.status(),
             foreign_commits=writer.connection.foreign_commits,
             degraded=self._degraded(writer, pinned),
@@ -159,6 +159,8 @@ class StatusReporter:
             found.append("WAL pinned by " + ", ".join(f"pid {pid}" for pid in pinned))
         if writer.held_by is not None:
             found.append(f"changes wait for {writer.held_by}")
+        if (lease := open_lease(writer)) is not None and lease.long:
+            found.append(f"changes wait for a long transaction, {lease.text(time.time())}")
         stalled = self.resources.mailbox.stalled_for()
         if stalled >= limits.STALLED_SECONDS:
             found.append(f"writer stalled: it has taken nothing for {stalled:.0f} s")
@@ -173,15 +175,17 @@ class StatusReporter:
         return found
 
 
-def _lease(writer: Writer) -> LeaseStatus | None:
-    lease = writer.lease
-    if lease is None:
+def open_lease(writer: Writer | None) -> LeaseStatus | None:
+    """Return the interactive transaction that is open, and keeps others waiting."""
+    lease = None if writer is None else writer.lease
+    if writer is None or lease is None:
         return None
     return LeaseStatus(
         name=lease.holder.name,
         pid=lease.holder.pid,
         since=lease.since,
         statements=writer.leases.statements,
+        statement=writer.leases.last,
         long=lease.terms.seconds is not None,
     )
 

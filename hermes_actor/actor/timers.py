@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from hermes_actor.actor.sd_notify import ServiceManager
     from hermes_actor.engine.writer import Writer
     from hermes_actor.paths import StorePaths
-    from hermes_protocol.status import Status
+    from hermes_protocol.status import LeaseStatus, Status
 
 __all__ = ["IdleWatch", "expire_requests", "notify_watchdog", "rescue_store", "show_status"]
 
@@ -104,15 +104,24 @@ async def rescue_store(
         _log.error("the home is gone; the store could not be saved: %s", outcomes)
 
 
-async def expire_requests(mailbox: Mailbox, unflushed: Unflushed) -> float:
-    """Refuse requests whose deadline has passed while the writer is busy with something long."""
+async def expire_requests(
+    mailbox: Mailbox, unflushed: Unflushed, lease: Callable[[], LeaseStatus | None]
+) -> float:
+    """Refuse requests whose deadline has passed while the writer is busy with something long.
+
+    *lease* returns the interactive transaction that they wait for, if it is one.
+    """
     # First: a request in a socket that is lent to a busy writer could not be refused in time.
     mailbox.selector.remove_all_if_away()
     for job in mailbox.take_expired(time.monotonic()):
+        holder = lease()
+        cause = (
+            "" if holder is None else f"; it waits for a transaction, {holder.text(time.time())}"
+        )
         job.give_up(
             DeadlineExceeded(
                 f"the writer was busy for {mailbox.stalled_for():.1f} s and did not begin the"
-                f" request by its deadline"
+                f" request by its deadline{cause}"
             )
         )
     # The writer is busy: it may be long until a batch ends, which would flush them.

@@ -235,7 +235,10 @@ class _Finder:
             if self._is_owned(database, uri):
                 ours = self._our_connect(native)
                 if ours is not None:
-                    return ours(database, *arguments, **named)
+                    conn = ours(database, *arguments, **named)
+                    # A build that was installed since may lack it.
+                    getattr(conn, "expect_migration", lambda: None)()
+                    return conn
             return native.connect(database, *arguments, **named)
 
         connect.__doc__ = native.connect.__doc__

@@ -162,10 +162,11 @@ class ActorClient:
         *,
         first: SqlRun | None = None,
         seconds: float | None = None,
+        pause: float | None = None,
         begun: list[SqlLease] | None = None,
     ) -> SqlLease:
         """Begin the transaction of a connection; see :class:`SqlPort`."""
-        return self._leases.open_sql(settings, timeout, first, seconds, begun)
+        return self._leases.open_sql(settings, timeout, first, (seconds, pause), begun)
 
     def statistics(self) -> dict[str, Any]:
         """Return the status document. Raises :class:`DeadlineExceeded` if the actor is silent."""

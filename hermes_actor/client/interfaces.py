@@ -179,13 +179,14 @@ class SqlPort(Protocol):
         *,
         first: SqlRun | None = None,
         seconds: float | None = None,
+        pause: float | None = None,
         begun: list[SqlLease] | None = None,
     ) -> SqlLease:
         """Begin a transaction, and run *first* in it at once.
 
         Raises :class:`DeadlineExceeded` if the writer was not free in time. *seconds* asks for a
-        long transaction. It is appended to *begun* first: whatever is raised, also on the way back,
-        the caller can give it up.
+        long transaction, which with *pause* is a migration. It is appended to *begun* first:
+        whatever is raised, also on the way back, the caller can give it up.
         """
         ...
 

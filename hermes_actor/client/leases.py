@@ -71,11 +71,11 @@ class Leases:
         settings: Mapping[str, int | str],
         timeout: float,
         first: SqlRun | None,
-        seconds: float | None,
+        length: tuple[float | None, float | None],
         begun: list[SqlLease] | None,
     ) -> ActorSqlLease:
         """Begin the transaction of a program's connection; see :class:`SqlPort`."""
-        lease = ActorSqlLease(self._connection, seconds)
+        lease = ActorSqlLease(self._connection, *length)
         if begun is not None:
             begun.append(lease)
         try:
@@ -256,27 +256,32 @@ class ActorSqlLease:
     """The transaction of a program's connection. Each step has a time of its own: the limits of the
     lease are the actor's matter."""
 
-    def __init__(self, connection: ActorConnection, seconds: float | None) -> None:
+    def __init__(
+        self, connection: ActorConnection, seconds: float | None, pause: float | None
+    ) -> None:
         self.reply: SqlReply | None = None
         """The reply to the first run, if the lease was opened with one."""
         self._steps = _Steps(connection)
-        self._seconds = seconds
+        self._seconds, self._pause = seconds, pause
         self._step_seconds = max(limits.DEFAULT_TIMEOUT_SECONDS, seconds or 0.0)
 
     def open(self, timeout: float, settings: Mapping[str, int | str], first: SqlRun | None) -> None:
         """Begin it with *first*; see :class:`SqlPort`."""
-        encoded = None if first is None else encode(first)
+        # The first run of a long one may last longer than the wait for the lock.
+        is_long = self._seconds is not None
+        encoded = None if first is None or is_long else encode(first)
         result = self._steps.open(
             time.monotonic() + timeout,
             timeout,
             settings=dict(settings),
             seconds=self._seconds,
+            pause=self._pause,
             first=wire.NIL if encoded is None else msgspec.Raw(encoded),
         )
         if encoded is not None:
             self.reply = decode_result(result, SqlReply)
         elif first is not None:
-            self.reply = self.run(first)  # too large for the frame that opens the lease
+            self.reply = self.run(first)  # or it is too large for the frame that opens the lease
 
     def run(self, run: SqlRun) -> SqlReply:
         """Run statements in the transaction; an error of their own is in the reply.

@@ -7,6 +7,7 @@ half, from the first write on, is a lease in the actor. The methods here keep th
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from hermes_actor.dbapi.private_objects import ask
 from hermes_actor.dbapi.requests import one_each
 from hermes_actor.dbapi.statements import SCHEMA, ends_by_conflict, words
 from hermes_actor.dbapi.transaction import WriteTransaction
+from hermes_actor.errors import DeadlineExceeded
+from hermes_actor.limits import MIGRATION_WINDOW_SECONDS
 from hermes_actor.sqlite import sqlite3
 from hermes_actor.system.fork import inside
 from hermes_protocol.operations import SqlReply, SqlRun, SqlStep, Vacuum
@@ -42,6 +45,19 @@ _VACUUM_SECONDS = 3600.0
 class LeaseConnection(OwnedConnection):
     """A connection whose writes run in the actor: alone, or in a lease."""
 
+    _migrates_until = float("-inf")
+    _expects_migration = False
+
+    def expect_migration(self) -> None:
+        """Take what this connection writes at first, and after each change of the schema, for parts
+        of a migration, whole transactions too: what breaks the limits of the file runs again, for
+        as long as it takes, while others wait."""
+        self._expects_migration = True
+        self._go_on_migrating()
+
+    def _go_on_migrating(self) -> None:
+        self._migrates_until = time.monotonic() + MIGRATION_WINDOW_SECONDS
+
     def _begin_writing(self) -> None:
         """Take the write lock for a transaction that has begun with the word for it."""
         transaction = self._new_transaction()
@@ -59,6 +75,7 @@ class LeaseConnection(OwnedConnection):
         """Run *steps* in the actor: alone, or as a part of the open transaction."""
         if any(words(one.sql)[0] in SCHEMA for one in steps):
             self._is_schema_stale = True
+            self._go_on_migrating()
         self._is_stale = True
         held = self._held.take()
         if self._transaction is not None:
@@ -85,13 +102,33 @@ class LeaseConnection(OwnedConnection):
             any(ends_by_conflict(one.sql) for one in steps) or self._has_deferred_keys()
         )
         reply = SqlReply(results=[])
+        migrates = time.monotonic() <= self._migrates_until
         for group in ([one] for one in single) if apart else [steps]:
             with as_sqlite3():
-                more = self._port().run(self._run_of(group), self._wait_seconds)
+                try:
+                    more = self._port().run(self._run_of(group), self._wait_seconds)
+                except DeadlineExceeded:
+                    if not migrates:
+                        raise
+                    more = self._migrate(self._run_of(group))
             self._count(more)
             reply = structs.replace(more, results=[*reply.results, *more.results])
             if reply.error is not None:
                 break
+        return reply
+
+    def _migrate(self, run: SqlRun) -> SqlReply:
+        """Run again, in a long lease of its own, what was interrupted outside of a transaction."""
+        transaction = self._new_transaction(migrates=True)
+        transaction.lengthen()
+        try:
+            reply = transaction.run(run)
+            if transaction.is_open:
+                transaction.commit()  # as far as it came, if a statement has failed
+        except BaseException:
+            transaction.give_up()
+            raise
+        self._go_on_migrating()
         return reply
 
     def _has_deferred_keys(self) -> bool:
@@ -150,9 +187,14 @@ class LeaseConnection(OwnedConnection):
             changes=self._changes,
         )
 
-    def _new_transaction(self) -> WriteTransaction:
+    def _new_transaction(self, *, migrates: bool = False) -> WriteTransaction:
+        is_expected = self._expects_migration and time.monotonic() <= self._migrates_until
         return WriteTransaction(
-            self._port(), self._settings, self._wait_seconds, seconds=self.lease_seconds
+            self._port(),
+            self._settings,
+            self._wait_seconds,
+            seconds=self.lease_seconds,
+            migrates=migrates or is_expected,
         )
 
     def _prefix(self) -> list[SqlStep]:
@@ -205,6 +247,8 @@ class LeaseConnection(OwnedConnection):
         except BaseException:
             self._lose()
             raise
+        if transaction.is_migration:
+            self._go_on_migrating()  # with the next part of it
 
     def _commit(self, transaction: WriteTransaction) -> None:
         held = self._held.take()

@@ -17,8 +17,9 @@ import msgspec
 from msgspec import structs
 
 from hermes_actor.dbapi.errors import as_sqlite3, locked
-from hermes_actor.dbapi.statements import READS, words
-from hermes_actor.errors import HermesActorError, LeaseLost
+from hermes_actor.dbapi.statements import READS, SCHEMA, words
+from hermes_actor.errors import DeadlineExceeded, HermesActorError, LeaseLost
+from hermes_actor.limits import LONG_LEASE_SECONDS, MIGRATION_PAUSE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +74,9 @@ class WriteTransaction:
 
     After an error of the lease itself :attr:`is_open` is False, and the transaction is rolled back.
     An error of a statement is in its reply.
+
+    A migration that breaks the limits of the file runs again under those of a long lease: one that
+    changes the schema, or is marked as one.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class WriteTransaction:
         timeout: float,
         *,
         seconds: float | None = None,
+        migrates: bool = False,
     ) -> None:
         self.is_open = False
         self.schema: int | None = None
@@ -90,6 +95,8 @@ class WriteTransaction:
         self._settings = dict(settings)
         self._timeout = timeout
         self._seconds = seconds
+        self._pause: float | None = None
+        self._migrates = migrates
         self._journal = Journal()
         self._may_have_written = False
         # The lease, if there is one. A list, which has it before anything is sent.
@@ -109,7 +116,12 @@ class WriteTransaction:
         if first is not None:
             self._note_writes(first)
         with as_sqlite3():
-            lease = self._open_lease(self._timeout, first)
+            try:
+                lease = self._open_lease(self._timeout, first)
+            except DeadlineExceeded:
+                if not self.lengthen():
+                    raise
+                lease = self._open_lease(self._timeout, first)
         reply = lease.reply
         self.is_open = reply is None or reply.open
         if first is not None and reply is not None:
@@ -131,7 +143,7 @@ class WriteTransaction:
                     try:
                         reply = self._leases[-1].run(run)
                         break
-                    except LeaseLost as error:
+                    except DeadlineExceeded as error:
                         self._repeat(error)
         except BaseException:
             # Of an interrupted statement the answer is lost, so whether it ran is not known here.
@@ -178,7 +190,7 @@ class WriteTransaction:
                             # asked.
                             (lease.commit if self._may_have_written else lease.rollback)()
                         break
-                    except LeaseLost as error:
+                    except DeadlineExceeded as error:
                         # Not committed: a commit whose answer was lost is answered by its receipt.
                         self._repeat(error)
         except BaseException:
@@ -203,22 +215,43 @@ class WriteTransaction:
             lease.give_up()
         self._leases.clear()
 
+    @property
+    def is_migration(self) -> bool:
+        """True if it runs under the limits of a migration."""
+        return self._pause is not None
+
+    def lengthen(self) -> bool:
+        """Ask for the limits of a migration from now on; False if it is none, or has asked."""
+        if not self._migrates or self._seconds is not None:
+            return False
+        self._seconds, self._pause = LONG_LEASE_SECONDS, MIGRATION_PAUSE_SECONDS
+        return True
+
     def _note_writes(self, run: SqlRun) -> None:
-        if any(words(step.sql)[0] not in READS for step in run.steps):
-            self._may_have_written = True
+        first_words = {words(step.sql)[0] for step in run.steps}
+        self._may_have_written |= not first_words <= READS
+        self._migrates |= not first_words.isdisjoint(SCHEMA)
 
     def _open_lease(self, timeout: float, first: SqlRun | None) -> SqlLease:
         self._leases.clear()
         return self._port.open_lease(
-            self._settings, timeout, first=first, seconds=self._seconds, begun=self._leases
+            self._settings,
+            timeout,
+            first=first,
+            seconds=self._seconds,
+            pause=self._pause,
+            begun=self._leases,
         )
 
-    def _repeat(self, lost: LeaseLost) -> None:
-        """Run everything again in a new lease. Raises "database is locked" if that differs."""
+    def _repeat(self, lost: DeadlineExceeded) -> None:
+        """Run everything again in a new lease. Raises "database is locked" if that differs, and
+        *lost* if the lease has broken a limit that it has to keep."""
+        if not isinstance(lost, LeaseLost) and not self.lengthen():
+            raise lost
         if not self._journal.is_complete:
             raise locked(
-                f"the actor of the file has ended in the middle of a transaction of more than"
-                f" {MOST_STATEMENTS} statements or {MOST_BYTES} bytes; it was rolled back ({lost})"
+                f"a transaction of more than {MOST_STATEMENTS} statements or {MOST_BYTES} bytes was"
+                f" lost and cannot run again; it was rolled back ({lost})"
             ) from lost
         deadline = time.monotonic() + max(self._timeout, _REPLAY_SECONDS)
         while True:
@@ -238,7 +271,6 @@ class WriteTransaction:
             if reply is None or digest(reply) != seen:
                 self.rollback()
                 raise locked(
-                    "the actor of the file has ended in the middle of a transaction, and another"
-                    " program has meanwhile changed what the transaction had read; it was rolled"
-                    " back"
+                    "the transaction was lost in the middle, and another program has meanwhile"
+                    " changed what it had read; it was rolled back"
                 )

@@ -163,6 +163,7 @@ class EmbeddedWriter:
         *,
         first: SqlRun | None = None,
         seconds: float | None = None,
+        pause: float | None = None,
         begun: list[SqlLease] | None = None,
     ) -> SqlLease:
         """Begin the transaction of a connection, and run *first* in it.
@@ -172,7 +173,7 @@ class EmbeddedWriter:
         """
         self.check_process()
         completion = Completion()
-        terms = jobs.LeaseTerms(first, settings, seconds)
+        terms = jobs.LeaseTerms(first, settings, seconds, pause)
         job = jobs.Lease(completion.finish, time.monotonic() + timeout, terms=terms)
         lease = EmbeddedLease(self, job)
         if begun is not None:

@@ -265,12 +265,14 @@ class LeaseTerms(NamedTuple):
     """The terms under which a client asks for a lease.
 
     *first* runs when the lease is granted, under the *settings* of the holder's connection
-    (``None``: those of the kind of file); *seconds* is the length of a long lease.
+    (``None``: those of the kind of file); *seconds* is the length of a long lease, which is a
+    migration if it may *pause* for a time of its own.
     """
 
     first: SqlRun | Raw | None = None
     settings: Mapping[str, int | str] | None = None
     seconds: float | None = None
+    pause: float | None = None
 
 
 _SHORT = LeaseTerms()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.guest_settings import Settings
     from hermes_actor.engine.guest_statements import GuestStatements
     from hermes_actor.engine.index.base import Index
+    from hermes_actor.engine.jobs import LeaseTerms
     from hermes_actor.engine.kinds import LeaseLimits
     from hermes_actor.engine.receipts import Receipts
     from hermes_actor.engine.statement_limit import StatementLimit
@@ -76,13 +77,15 @@ class LeaseRunner:
         if failed is not None:
             raise failed
 
-    def limits(self, seconds: float | None = None) -> LeaseLimits:
-        """Return the limits of a lease on this kind of file, or those of a long one.
+    def limits(self, terms: LeaseTerms | None = None) -> LeaseLimits:
+        """Return the limits of a lease on this kind of file, or those under *terms*.
 
-        Raises :class:`NotAllowed` if there are no leases of so many *seconds*.
+        Raises :class:`NotAllowed` if there are no leases of so many seconds.
         """
         leases = self._connection.kind.leases
-        return leases if seconds is None else leases.lasting(seconds)
+        if terms is None or terms.seconds is None:
+            return leases
+        return leases.lasting(terms.seconds, terms.pause)
 
     def limit(
         self, leases: LeaseLimits, is_gone: Callable[[], bool] = lambda: False

@@ -454,7 +454,7 @@ class _Loop:
     def _lease(self, job: Lease) -> None:
         """Grant the lease, then run its steps until it ends or a limit is reached."""
         writer = self._writer
-        leases = writer.leases.limits(job.terms.seconds)
+        leases = writer.leases.limits(job.terms)
         # One that is alone syncs its commit itself: the change of thread would only cost time.
         may_share = self._shares_syncs and (self._others_wait() or not self._shared.is_idle)
         writer.leases.begin(job.deadline, job.terms.settings, may_share=may_share)
@@ -562,7 +562,7 @@ class _Loop:
     def _reason(self, job: Lease, cause: str) -> str:
         """Return why a lease has ended, for its holder: the limit, and where it was."""
         leases = self._writer.leases
-        allowed = leases.limits(job.terms.seconds)
+        allowed = leases.limits(job.terms)
         beside = allowed.beside_others
         others = "" if beside is None else f", {beside:g} s of it while others wait to write"
         last = f" after {leases.statements} statements, the last: {leases.last}"

@@ -236,7 +236,8 @@ class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):
     ``first`` is a ``sql.run`` that runs as soon as the lease is granted; its reply is the answer.
     If it is refused, the lease has ended. ``settings`` are those of the connection: see
     ``sql.run``; without them it runs under those of the actor. ``seconds`` asks for a long lease:
-    it may take so long in all, and pause as long.
+    it may take so long in all, and pause as long, or for ``pause``. With ``pause`` it is a
+    migration, which every kind of file grants.
     """
 
     ask: int
@@ -244,6 +245,7 @@ class LeaseOpen(_Message, frozen=True, kw_only=True, tag="lease.open"):
     timeout: float | None = field(default=None, name="patience")
     settings: Settings | None = None
     seconds: float | None = None
+    pause: float | None = None
     first: Raw = NIL
 
 

@@ -161,12 +161,15 @@ class LeaseStatus(_Part, frozen=True, kw_only=True):
     pid: int = 0
     since: float = 0.0
     statements: int = 0
+    statement: str = ""
+    """The last one, shortened; it may be running."""
     long: bool = False
 
     def text(self, now: float) -> str:
         """Return it as people see it, at the time *now*."""
         held = f"held by pid {self.pid} ({self.name}) for {max(0.0, now - self.since):.1f} s"
-        return f"{held}, {self.statements} statements{', a long one' if self.long else ''}"
+        shown = f"{held}, {self.statements} statements{', a long one' if self.long else ''}"
+        return f"{shown}: {self.statement}" if self.statement else shown
 
 
 class HandoffStatus(_Part, frozen=True, kw_only=True):

@@ -31,17 +31,21 @@ class LeaseLimits(NamedTuple):
     beside_others: float | None
     """Longest time while others wait to write; ``None``: they wait for as long as it may take."""
 
-    def lasting(self, seconds: float) -> LeaseLimits:
+    def lasting(self, seconds: float, pause: float | None = None) -> LeaseLimits:
         """Return the limits of a long transaction, which may pause for as long as it lasts.
 
-        Raises :class:`NotAllowed` where others must not wait for so long.
+        With *pause* it is a migration, and may pause for that. Raises :class:`NotAllowed` for any
+        other one where others must not wait for so long.
         """
-        if self.beside_others is not None:
+        if pause is None and self.beside_others is not None:
             raise NotAllowed(
                 f"a transaction on this kind of file may take {self.total:g} s: others wait"
             )
         longest = min(seconds, limits.LONG_LEASE_SECONDS)
-        return LeaseLimits(longest, longest, None) if longest > 0 else self
+        if longest <= 0:
+            return self
+        idle = longest if pause is None else min(pause, limits.MIGRATION_PAUSE_SECONDS)
+        return LeaseLimits(longest, idle, beside_others=None)
 
 
 class Kind(ABC):
