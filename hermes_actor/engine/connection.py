@@ -235,8 +235,7 @@ class WriteConnection:
             if settings is not None:
                 self.settings.apply(settings, inside=True)
             # Under the write lock: what is found here stays true until the commit.
-            self._notice_foreign_commits()
-            epoch = get_internal(self.conn, "epoch")
+            fence = self._fence()
             self.env.failpoint("batch.begin")
         except OutcomeUnknown:
             # It is about the files, and of earlier changes: this transaction was not begun.
@@ -244,13 +243,11 @@ class WriteConnection:
         except Exception as error:
             self.roll_back()
             return self.health.record(self.explain(error))
-        if epoch != self.epoch:
-            # R5: another owner has begun an epoch. Whatever this one still writes would be
-            # acknowledged on the strength of a lock that it no longer has.
+        if fence is not None:
+            # R5: whatever this owner still writes would be acknowledged on the strength of a lock,
+            # or of a content, that it no longer has.
             self.roll_back()
-            self.mark_broken(
-                ActorBroken(f"another owner has taken over {self.paths.db}"), exit_codes.FENCED
-            )
+            self.mark_broken(ActorBroken(fence), exit_codes.FENCED)
             return self.broken_error()
         schema = (self._connections, self.conn.layout_cookie, self.foreign_commits)
         try:
@@ -261,6 +258,26 @@ class WriteConnection:
             self.roll_back()
             return self.explain(error)
         return None
+
+    def _fence(self) -> str | None:
+        """Return why this owner is none any more, as the open transaction sees it (R5)."""
+        try:
+            epoch = get_internal(self.conn, "epoch")
+        except sqlite3.OperationalError:
+            if has_meta_tables(self.conn):
+                raise
+            return self._replaced_by("one that never had an actor")
+        if epoch == self.epoch:
+            return self._notice_foreign_commits()
+        if epoch is None or epoch < self.epoch:
+            return self._replaced_by("an earlier one")
+        return f"another owner has taken over {self.paths.db}"
+
+    def _replaced_by(self, what: str) -> str:
+        return (
+            f"another program has replaced the content of {self.paths.db} by {what}; what had been"
+            f" written before is in no copy of ours but the backups: hermes-actor restore --list"
+        )
 
     def _share_sync(self) -> None:
         """Have commits leave their sync to :meth:`sync_wal`, if that is possible."""
@@ -298,16 +315,22 @@ class WriteConnection:
         self.mark_broken(failed, exit_codes.FSYNC_FAILED)
         return OutcomeUnknown(f"{failed}; the change may or may not be kept, and the actor stops")
 
-    def _notice_foreign_commits(self) -> None:
-        """Count them. Without one the schema is as this connection left it."""
+    def _notice_foreign_commits(self) -> str | None:
+        """Count them. Without one the schema is as this connection left it.
+
+        Returns why this owner is none any more, if one has replaced the content.
+        """
         version = data_version(self.conn)
         if version != self._data_version:
             if self._data_version != -1:
                 self.foreign_commits += 1
                 self.last_foreign_commit = self.env.monotonic()
+                if get_internal(self.conn, "commit_no") != self.commit_no:
+                    return self._replaced_by("an earlier one")
             self._data_version = version
             self.conn.layout_checked = False
         self.kind.read_schema(self.conn)
+        return None
 
     def invalidate_schema(self) -> None:
         """Have the next transaction look at the schema again: the open one may have changed it."""
