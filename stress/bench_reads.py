@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import corpus
 import peer
+import speed_goals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,6 +195,17 @@ def line(row: Row) -> str:
     return told + (f"\nDIFFERENT {row.case.name}: {row.difference}" if row.difference else "")
 
 
+def report_imports() -> dict[str, float | None]:
+    """Print the times of the imports, and what ours is to the peer's; return the times."""
+    imports = peer.import_times()
+    for what, seconds in imports.items():
+        print(f"{what}: " + ("failed" if seconds is None else f"{seconds * 1e3:.1f} ms"))
+    ours, theirs = (imports[what] for what in peer.OF_SESSION_DB)
+    if ours and theirs:
+        print(speed_goals.judged("import", ours / theirs))
+    return imports
+
+
 def main() -> int:
     """Build, copy, time, report; 1 if an answer differs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -205,8 +217,12 @@ def main() -> int:
     add("--only", choices=list(peer.OPEN), help="run one side alone")
     add("--cases", default="", help="only cases whose name contains this")
     add("--keep", action="store_true", help="leave the two copies in .bench/run")
+    add("--imports", action="store_true", help="only the imports")
     add("--json", action="store_true", help="end with all figures on one line")
     options = parser.parse_args()
+    if options.imports:
+        report_imports()
+        return 0
     name = f"reads-{options.sessions}-{options.messages}-{peer.SEED}.db"
     path = peer.build(options.path or BENCH / name, options.sessions, options.messages)
     print(f"{path.name}, {path.stat().st_size / 1e9:.2f} GB; the peer on a pristine copy, ours on")
@@ -227,9 +243,7 @@ def main() -> int:
         db.close()
     if not options.keep:
         shutil.rmtree(BENCH / "run")
-    imports = peer.import_times()
-    for what, seconds in imports.items():
-        print(f"{what}: " + ("failed" if seconds is None else f"{seconds * 1e3:.1f} ms"))
+    imports = report_imports()
     print(", ".join(f"{key} {value}" for key, value in peer.machine().items()))
     differing = [row.case.name for row in rows if row.difference]
     print(f"{len(rows)} cases, answers differ in {len(differing)}: {', '.join(differing) or '-'}")

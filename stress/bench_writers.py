@@ -1,7 +1,7 @@
 """Many processes write to one store at a time, ours beside the peer's in one run.
 
     python stress/bench_writers.py [--writers 1,4,16,32] [--seconds S] [--rounds N]
-    python stress/bench_writers.py --indexing | --memory | --start | --table
+    python stress/bench_writers.py --indexing | --memory | --start | --table | --busy | --pages
 
 Each writer is a process with a session of its own and writes turns of four: user 200 B, assistant
 800 B with a tool call, tool result 2 KB, token counts. All begin together; sides take turns, each
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import peer
+import writer_alone
 import writer_index
 import writer_sections as sections
 import writer_table
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BENCH = Path(__file__).resolve().parent.parent / ".bench"
+SECTIONS = ("table", "busy", "pages", "indexing", "memory", "start")
 
 
 def fsync_ms(folder: Path, times: int = 40) -> float:
@@ -62,12 +64,12 @@ def arguments() -> argparse.Namespace:
     add("--rows", type=int, default=8_000, help="messages of the indexing section")
     add("--repeats", type=int, default=5, help="rounds of the indexing and start sections")
     add("--clients", type=int, default=sections.CLIENTS, help="processes of the memory section")
-    for name in ("table", "indexing", "memory", "start"):
+    for name in SECTIONS:
         add(f"--{name}", action="store_true", help="only this section, or those named")
     add("--keep", action="store_true", help="leave the files in .bench/run")
     add("--json", action="store_true", help="end with all figures on one line")
     options = parser.parse_args()
-    options.all = not (options.table or options.indexing or options.memory or options.start)
+    options.all = not any(getattr(options, name) for name in SECTIONS)
     return options
 
 
@@ -107,6 +109,8 @@ def main() -> int:
     faults: list[str] = []
     wanted: dict[str, Callable[[], sections.Section]] = {
         "table": lambda: run_table(folder, options),
+        "busy": lambda: writer_alone.busy(folder, options.seconds, options.rounds),
+        "pages": lambda: writer_alone.pages(folder),
         "indexing": lambda: writer_index.indexing(folder, options.rows, options.repeats),
         "memory": lambda: sections.memory(folder, options.seconds, options.clients),
         "start": lambda: sections.start(folder, BENCH, options.repeats),

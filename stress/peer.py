@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SEED = 14
-_IMPORTS = (
-    "import sqlite3, json, socket",
-    "from hermes_actor import SessionDB",
-    "from hermes_state import SessionDB",
-)
+OF_SESSION_DB = ("from hermes_actor import SessionDB", "from hermes_state import SessionDB")
+"""The imports that are compared: ours and the peer's."""
+_IMPORTS = ("import sqlite3, json, socket", *OF_SESSION_DB)
 _SESSION_COLUMNS = (
     "id, source, user_id, model, model_config, system_prompt, parent_session_id, started_at,"
     " ended_at, end_reason, message_count, tool_call_count, input_tokens, output_tokens,"

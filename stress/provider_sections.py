@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import corpus
 import crew
 import peer
+import speed_goals
 import writer_table
 import writers
+from alternatives import ALTERNATIVES
 from writer_sections import Section, verdict
 from writer_table import Round, percentile
 
@@ -29,8 +31,9 @@ __all__ = ["Bench", "Section"]
 
 COPY_TARGET = 15_000  # messages a second on two cores
 SAMPLE_SECONDS = 0.05
-SIDES = ("peer", "ours", "server")
-NAMES = {"peer": "peer", "ours": "actor", "server": "postgresql"}
+BY_HAND = "postgresql-indexed"
+SIDES = ("peer", "ours", "server", BY_HAND)
+NAMES = {"peer": "peer", "ours": "actor", "server": "postgresql", BY_HAND: "by hand"}
 QUERIES = {
     "word": corpus.MEDIUM,
     "common word": corpus.COMMON,
@@ -75,12 +78,23 @@ class Bench:
             }
             for side, rounds in rows.items()
         }
+        pairs = zip(rows["server"], rows[BY_HAND], strict=True)
+        ratio = statistics.median(ours.rate / theirs.rate for ours, theirs in pairs if theirs.rate)
+        print(
+            "by hand: tables of our own, one statement for each change, both indexes, no receipts"
+        )
+        print(speed_goals.judged("PostgreSQL / by hand", ratio))
         return figures, [
             fault for rounds in rows.values() for one in rounds for fault in one.faults
         ]
 
     def _round(self, side: str, place: Path) -> Round:
         count, seconds = self.options.writers, self.options.seconds
+        if side == BY_HAND:
+            store, sessions = self.new_store(), [crew.session_id(n) for n in range(count)]
+            ALTERNATIVES[side].create(store, sessions)
+            run = crew.write_together(side, store, place, count, seconds, f"{peer.SEED}-{count}")
+            return writer_table.round_of(run, seconds, [f"by hand: {one}" for one in run.faults])
         if side != "server":
             return writer_table.measure(side, place / "state.db", count, seconds)
         url = self.new_store()
@@ -165,6 +179,8 @@ class Bench:
                 for one in figures[name].values()
             )
             print(f"{name:<18}{told}", flush=True)
+        rare = figures["CJK 2 characters"]["postgresql"]["p50"]
+        print(speed_goals.judged("PostgreSQL, 2 CJK characters, ms", rare))
         for db in sides.values():
             db.close()
         return figures, faults
