@@ -11,7 +11,13 @@ from msgspec import UNSET, UnsetType, structs
 from hermes_actor.agent_store.channels import sealed_token
 from hermes_actor.agent_store.subject import Records, Subject, given, mapping
 from hermes_actor.agents import ids
-from hermes_actor.agents.documents import dumps, get_path, object_or_none, resolve
+from hermes_actor.agents.documents import (
+    dumps,
+    get_path,
+    object_or_none,
+    resolve,
+    whole_document,
+)
 from hermes_actor.agents.questions import fleet
 from hermes_actor.agents.rows import Row
 from hermes_actor.agents.times import after
@@ -93,8 +99,10 @@ class Agents(Subject):
         agent = {
             "name": name,
             "workspace_dir": workspace_dir,
-            "config_json": dumps(default_config(workspace_dir) if config is None else config),
-            "security_json": dumps({} if security is None else security),
+            "config_json": whole_document(
+                default_config(workspace_dir) if config is None else config
+            ),
+            "security_json": whole_document({} if security is None else security),
         }
         inbox: Row = {
             "session_id": "inbox", "source_kind": "inbox", "source_platform": "inbox",
@@ -230,9 +238,8 @@ class Document(Subject):
 
     def set(self, document: Row) -> None:
         """Replace the document. Raises :class:`NotFound` for an unknown agent."""
-        if not isinstance(document, dict):
-            raise BadValue(f"the {self._name} document is an object")
-        self._patched({}, {f"{self._name}_json": dumps(document), "updated_at": self._now()})
+        text = whole_document(document)
+        self._patched({}, {f"{self._name}_json": text, "updated_at": self._now()})
 
     def get_path(self, path: str, default: Any = None) -> Any:
         """Return the value at a dotted path; *default* if there is none."""

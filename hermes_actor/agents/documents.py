@@ -10,10 +10,13 @@ from typing import Any
 from hermes_actor.errors import BadValue
 
 __all__ = [
-    "dumps", "get_path", "json_or_text", "loads", "masked", "object_or_none", "resolve",
-    "set_path",
+    "check_depth", "dumps", "get_path", "json_or_text", "loads", "masked", "object_or_none",
+    "resolve", "set_path", "whole_document",
 ]  # fmt: skip
 
+_DEPTH = 30
+"""Nesting of JSON that every provider takes: MariaDB refuses more than 32."""
+_INDEX = re.compile(r"[0-9]{1,9}")
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _PLACEHOLDER = re.compile(r"\$\{\{([A-Za-z0-9_]+)\}\}")
 
@@ -32,12 +35,33 @@ def dumps(value: Any) -> str:
     return text
 
 
+def check_depth(value: Any) -> None:
+    """Raise :class:`BadValue` for a value that is nested deeper than every provider takes."""
+    if _too_deep(value, _DEPTH):
+        raise BadValue(f"it is nested deeper than {_DEPTH} levels")
+
+
+def _too_deep(value: Any, left: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return left <= 0 or any(_too_deep(one, left - 1) for one in inner)
+
+
 def loads(text: str) -> Any:
     """Return the value of a JSON text. Raises :class:`BadValue`."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadValue(f"not JSON: {error}") from None
+
+
+def whole_document(value: Any) -> str:
+    """Return a config or security document as text. Raises :class:`BadValue`."""
+    if not isinstance(value, dict):
+        raise BadValue("the document is an object")
+    check_depth(value)
+    return dumps(value)
 
 
 def json_or_text(text: str) -> Any:
@@ -63,7 +87,7 @@ def get_path(document: Any, path: str) -> tuple[bool, Any]:
     for piece in filter(None, path.split(".")):
         if isinstance(value, dict) and piece in value:
             value = value[piece]
-        elif isinstance(value, list) and piece.isdecimal() and int(piece) < len(value):
+        elif isinstance(value, list) and _INDEX.fullmatch(piece) and int(piece) < len(value):
             value = value[int(piece)]
         else:
             return False, None
@@ -96,14 +120,22 @@ def set_path(document: Any, path: str, value: Any) -> dict[str, Any]:
 def resolve(document: Any, secrets: Mapping[str, str]) -> Any:
     """Return *document* with every ``${{NAME}}`` in its texts replaced, once.
 
-    Unknown names, keys of objects, numbers and flags stay as they are.
+    Unknown names, keys of objects, numbers and flags stay as they are. Raises :class:`BadValue` for
+    a document that another program has nested too deeply.
     """
+    try:
+        return _resolved(document, secrets)
+    except RecursionError:
+        raise BadValue("the document is nested too deeply") from None
+
+
+def _resolved(document: Any, secrets: Mapping[str, str]) -> Any:
     if isinstance(document, str):
         return _PLACEHOLDER.sub(lambda found: secrets.get(found[1], found[0]), document)
     if isinstance(document, dict):
-        return {key: resolve(value, secrets) for key, value in document.items()}
+        return {key: _resolved(value, secrets) for key, value in document.items()}
     if isinstance(document, list):
-        return [resolve(value, secrets) for value in document]
+        return [_resolved(value, secrets) for value in document]
     return document
 
 

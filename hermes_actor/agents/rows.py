@@ -14,9 +14,12 @@ from typing import Any, ClassVar
 from hermes_actor.agents.schema import SQLITE, Dialect
 from hermes_actor.sqlite import Connection
 
-__all__ = ["FileRows", "Row", "Rows"]
+__all__ = ["LARGEST_NUMBER", "SMALLEST_NUMBER", "FileRows", "Row", "Rows"]
 
 Row = dict[str, Any]
+
+LARGEST_NUMBER, SMALLEST_NUMBER = "1e15", "1e-15"
+"""Numbers of documents that are added up are between these, in either direction."""
 
 _TABLE = re.compile(r"@(\w+)")
 
@@ -65,6 +68,10 @@ class Rows(ABC):
         """Return the SQL of the place of *part* in *text*; 0 if it is not there."""
 
     @abstractmethod
+    def size(self, column: str) -> str:
+        """Return the SQL of the bytes that the text or document in *column* has."""
+
+    @abstractmethod
     def list_has(self, column: str, value: str) -> str:
         """Return the SQL of: the JSON list in *column* holds the text :*value*, given as JSON."""
 
@@ -74,7 +81,11 @@ class Rows(ABC):
 
     @abstractmethod
     def number_in(self, column: str, *path: str) -> str:
-        """Return the SQL of the number at *path* in the JSON of *column*; 0 if there is none."""
+        """Return the SQL of the number at *path* in the JSON of *column*.
+
+        It is 0 if there is none, and for one above ``LARGEST_NUMBER`` or too small to count: what
+        one agent writes must not end a sum over all of them.
+        """
 
     @abstractmethod
     def text_in(self, column: str, *path: str) -> str:
@@ -122,6 +133,9 @@ class FileRows(Rows):
     def position(self, text: str, part: str) -> str:
         return f"instr({text}, {part})"
 
+    def size(self, column: str) -> str:
+        return f"LENGTH(CAST({column} AS BLOB))"
+
     def list_has(self, column: str, value: str) -> str:
         return (
             f"EXISTS (SELECT 1 FROM json_each({column}) AS each"
@@ -132,7 +146,13 @@ class FileRows(Rows):
         return f"json_each(:{values}) AS wanted"
 
     def number_in(self, column: str, *path: str) -> str:
-        return f"COALESCE(CAST(json_extract({column}, '$.{'.'.join(path)}') AS REAL), 0)"
+        place = f"{column}, '$.{'.'.join(path)}'"
+        return (
+            f"CASE WHEN json_type({place}) IN ('integer', 'real')"
+            f" AND ABS(CAST(json_extract({place}) AS REAL))"
+            f" BETWEEN {SMALLEST_NUMBER} AND {LARGEST_NUMBER}"
+            f" THEN CAST(json_extract({place}) AS REAL) ELSE 0 END"
+        )
 
     def text_in(self, column: str, *path: str) -> str:
         return f"json_extract({column}, '$.{'.'.join(path)}')"

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hermes_actor.agents.documents import dumps
+from hermes_actor.agents.documents import check_depth, dumps
 from hermes_actor.agents.tables import LONGEST_VALUE, TABLES, WILDCARD, Column, Form, Table
 from hermes_actor.agents.times import is_canonical
 from hermes_actor.errors import BadValue, ValueTooLarge
@@ -18,9 +18,6 @@ __all__ = [
     "check_text", "checked", "checked_row", "complete_row", "scope_of", "shown", "table_named",
     "whole_number",
 ]  # fmt: skip
-
-_DEPTH = 30
-"""Nesting of JSON that every provider takes: MariaDB refuses more than 32."""
 
 
 def table_named(name: str) -> Table:
@@ -122,8 +119,7 @@ def check_text(where: str, value: str) -> None:
 def _json(where: str, value: str) -> str:
     try:
         parsed = json.loads(value)
-        if _too_deep(parsed, _DEPTH):
-            raise BadValue(f"it is nested deeper than {_DEPTH} levels")
+        check_depth(parsed)
         text = dumps(parsed)
     except (ValueError, RecursionError):
         raise BadValue(f"{where} is not JSON: {shown(value)}") from None
@@ -131,13 +127,6 @@ def _json(where: str, value: str) -> str:
         raise BadValue(f"{where}: {error}") from None
     check_text(where, text)
     return text
-
-
-def _too_deep(value: Any, left: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    inner = value.values() if isinstance(value, dict) else value
-    return left <= 0 or any(_too_deep(one, left - 1) for one in inner)
 
 
 def whole_number(where: str, value: Any) -> int:

@@ -2,8 +2,9 @@
 and nothing changed. The cases are made from the registry."""
 
 import pytest
-from support.agent_stores import everywhere, new_row, open_agents
+from support.agent_stores import START, everywhere, new_row, open_agents, session
 
+from hermes_actor.agents.documents import dumps
 from hermes_actor.agents.tables import LONGEST_VALUE, TABLES, Form
 from hermes_actor.errors import BadValue, Conflict, NotFound, RequestError, ValueTooLarge
 from hermes_protocol.agents import (
@@ -248,6 +249,83 @@ def test_one_huge_number_does_not_stop_the_others(filled):
             a.schedules.claim("w", lease_seconds=lease)
     with pytest.raises(RequestError):
         a.schedules.claim("w", lease_seconds=float("-inf"))
+
+
+USAGES = (
+    {"input": "abc"}, {"input": "NaN"}, {"input": "Infinity"}, {"input": "1e999"}, {"input": "7"},
+    {"input": 1e308}, {"input": -1e308}, {"input": 10**400}, {"input": 1e-320}, {"input": True},
+    {"input": [7]}, {"input": {"a": 7}}, {"input": None}, {"cost": 7}, {"cost": {"total": "7"}},
+    "abc", [7],
+)  # fmt: skip
+"""What a broken program may log as its usage, twice each: sums must not run over either."""
+
+
+def test_usage_that_is_no_number_counts_as_none(agents):
+    """One agent cannot end the sums over all of them."""
+    broken, fine = agents.new(), agents.new()
+    good = {"input": 5, "cost": {"total": 0.5}}
+    for store in (broken, fine):
+        session(store)
+        store.events.append("s1", {"role": "assistant", "content": "x", "usage": good})
+    for usage in (*USAGES, *USAGES):
+        broken.events.append("s1", {"role": "assistant", "content": "x", "usage": usage})
+    ids = [broken.agent_id, fine.agent_id]
+    found = agents.all.agents.fleet_usage(ids, all_time=True)
+    assert [found[one]["all_time"]["input_tokens"] for one in ids] == [5, 5]
+    assert [found[one]["window_24h"]["cost_usd"] for one in ids] == [0.5, 0.5]
+    assert broken.agents.usage_detail()["totals"]["input_tokens"] == 5
+
+
+def test_ids_that_no_agent_can_have(filled):
+    long = "x" * 192
+    assert filled.agents.fleet_stats([long], since=START).keys() == {long}
+    assert filled.agents.fleet_usage([long, "", "*"]) == {}
+
+
+def nested(levels):
+    document = {}
+    for _ in range(levels):
+        document = {"a": document}
+    return document
+
+
+def test_deep_documents_are_refused(agents):
+    """What one process stores another must be able to read, however deep its own calls are."""
+    store = agents.new()
+    store.agents.create("/w")
+    store.config.set({"keep": 1, "list": [1, 2]})
+    for call in (
+        lambda: store.config.set(nested(900)),
+        lambda: store.config.set_path("b", nested(30)),
+        lambda: store.security.set_path(".".join("a" * 31), 1),
+        lambda: store.config.set_path("a." * 100_000, 1),
+        lambda: agents.new().agents.provision("/w", config=nested(900)),
+        lambda: agents.new().agents.provision("/w", security=nested(900)),
+    ):
+        with pytest.raises(BadValue, match="nested deeper than 30 levels"):
+            call()
+    assert store.config.get() == {"keep": 1, "list": [1, 2]}
+    assert store.security.get() is None
+    for path in ("list." + "9" * 5000, "list.-1", "list.٣", "list.²", "list.2", "keep.0"):
+        assert store.config.get_path(path) is None, path
+    # Another program may write deeper ones.
+    deep = {"config_json": dumps(nested(900))}
+    store.submit(AgentsPatch(table="agents", agent_id=store.agent_id, key={}, set=deep))
+    with pytest.raises(BadValue, match="nested too deeply"):
+        store.config.resolved()
+
+
+def test_long_queries_are_answered(agents):
+    """A whole message may be the query: as many words as it likes, up to a limit with a name."""
+    store = agents.new()
+    text = " ".join(f"word{number}" for number in range(1_900))
+    store.memories.put(text, key="whole")
+    store.memories.put(text.replace("word1899", "another"), key="nearly")
+    store.memories.put("word1500 alone", key="part")
+    found = store.memories.search(text, limit=5)
+    assert [one["id"] for one in found] == ["whole", "nearly", "part"]
+    with pytest.raises(BadValue, match=r"the query has 3000 words; the most is 2000"):
+        store.memories.search("word " * 3_000)
 
 
 WRONG = {

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from hermes_actor.agents import verbs
 from hermes_actor.agents.changes.registry import applies
-from hermes_actor.agents.documents import dumps, loads, object_or_none, set_path
+from hermes_actor.agents.documents import (
+    check_depth,
+    dumps,
+    loads,
+    object_or_none,
+    set_path,
+)
 from hermes_actor.agents.rows import Row, Rows
 from hermes_actor.agents.tables import TABLES
 from hermes_actor.agents.times import after
@@ -79,6 +85,7 @@ def set_document(rows: Rows, op: AgentsDocument) -> None:
     if found is None:
         raise verbs.missing(_AGENTS, {"agent_id": op.agent_id})
     document = set_path(object_or_none(found[column]), op.path, loads(op.value))
+    check_depth(document)
     values = {column: dumps(document), "updated_at": op.now}
     verbs.update(rows, _AGENTS, op.agent_id, {}, values)
 

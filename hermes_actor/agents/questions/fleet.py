@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hermes_actor.agents import verbs
 from hermes_actor.agents.documents import dumps
@@ -53,7 +53,7 @@ def fleet_stats(rows: Rows, agent_ids: Sequence[str], since: str) -> dict[str, R
     if not made:
         return made
     # Each agent is looked up by itself: the cost follows those that were asked for, not the store.
-    wanted = dumps(list(made))
+    wanted = dumps(_possible(made))
     for row in rows.all(
         "SELECT wanted.value AS agent_id,"
         " (SELECT MAX(s.last_activity_at) FROM @sessions s WHERE s.agent_id = wanted.value)"
@@ -77,6 +77,13 @@ def fleet_stats(rows: Rows, agent_ids: Sequence[str], since: str) -> dict[str, R
     return made
 
 
+def _possible(agent_ids: Iterable[str]) -> list[str]:
+    """Return the ids that an agent can have; servers cut longer ones to another."""
+    column = TABLES["agents"].column("agent_id")
+    assert column is not None
+    return [one for one in agent_ids if len(one) <= column.length]
+
+
 def _count_effective(rows: Rows, made: dict[str, Row], field: str, assignments: str) -> None:
     item = TABLES[assignments].key[0]
     columns = f"a.agent_id AS agent_id, a.{item} AS item, a.enabled AS enabled"
@@ -89,7 +96,7 @@ def _count_effective(rows: Rows, made: dict[str, Row], field: str, assignments: 
     for row in rows.all(
         f"SELECT {columns} FROM {rows.texts('wanted')}"
         f" CROSS JOIN @{assignments} a WHERE a.agent_id = wanted.value AND a.agent_id <> '*'",
-        {"wanted": dumps(list(made))},
+        {"wanted": dumps(_possible(made))},
     ):
         made[row["agent_id"]][field] += bool(row["enabled"]) - every.get(row["item"], False)
 
@@ -126,7 +133,7 @@ def fleet_usage(rows: Rows, agent_ids: Sequence[str], now: str, all_time: bool) 
     if all_time:
         windows["all_time"] = ""
     made: dict[str, Row] = {}
-    wanted = dumps(list(dict.fromkeys(agent_ids)))
+    wanted = dumps(_possible(dict.fromkeys(agent_ids)))
     for name, since in windows.items():
         found = rows.all(
             f"SELECT e.agent_id AS agent_id, {_sums(rows)} FROM {rows.texts('wanted')}"

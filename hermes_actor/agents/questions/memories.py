@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from hermes_actor.agents import words
@@ -9,11 +10,16 @@ from hermes_actor.agents.records import record
 from hermes_actor.agents.rows import Row, Rows
 from hermes_actor.agents.tables import TABLES
 from hermes_actor.agents.values import scope_of
+from hermes_actor.errors import BadValue
 
 __all__ = ["Principal", "entry", "newest", "search", "visible", "with_old_words"]
 
 _MEMORIES = TABLES["memories"]
 _RECORD = "memory_key, content, metadata, grants, created_at, updated_at"
+
+_AT_ONCE = 200
+"""Conditions of one statement: servers and SQLite end at some nesting of them."""
+_MOST_PIECES = 2_000
 
 Principal = tuple[str | None, str | None]
 """User id and role of the caller, for whom memories are filtered."""
@@ -61,7 +67,10 @@ def newest(
 def search(
     rows: Rows, agent_id: str, query: str, limit: int, principal: Principal | None
 ) -> list[Row]:
-    """Return the memories that match *query*, the best first."""
+    """Return the memories that match *query*, the best first.
+
+    Raises :class:`BadValue` for more than 2,000 words.
+    """
     if not query.strip():
         return []
     keys = _by_words(rows, agent_id, query)
@@ -79,15 +88,17 @@ def _by_words(rows: Rows, agent_id: str, query: str) -> list[str]:
     if not lexemes:
         return []
     values: Row = dict(scope_of(_MEMORIES, agent_id))
-    values |= {f"w{number}": f" {word}\t" for number, word in enumerate(lexemes)}
+    values |= {f"w{number}": f" {word}\t" for number, word in enumerate(lexemes[:_AT_ONCE])}
     holds = " AND ".join(
-        f"{rows.position('content_lex', f':w{number}')} > 0" for number in range(len(lexemes))
+        f"{rows.position('content_lex', f':{name}')} > 0" for name in values if name != "agent_id"
     )
     found = rows.all(
         f"SELECT memory_key, updated_at, content_lex FROM @memories WHERE agent_id = :agent_id"
         f" AND {holds} ORDER BY updated_at DESC, memory_key",
         values,
     )
+    rest = [f" {word}\t" for word in lexemes[_AT_ONCE:]]
+    found = [row for row in found if all(word in row["content_lex"] for word in rest)]
     # A stable sort keeps the order of the query among equals.
     found.sort(key=lambda row: -words.rank(words.unpacked(row["content_lex"], lexemes)))
     return [row["memory_key"] for row in found]
@@ -96,8 +107,21 @@ def _by_words(rows: Rows, agent_id: str, query: str) -> list[str]:
 def _by_pieces(rows: Rows, agent_id: str, query: str) -> list[str]:
     """Return the keys of the memories that hold any piece of *query*, those with most first."""
     pieces = words.pieces(query)
-    if not pieces:
-        return []
+    if len(pieces) > _MOST_PIECES:
+        raise BadValue(f"the query has {len(pieces)} words; the most is {_MOST_PIECES}")
+    counted: Counter[tuple[str, str]] = Counter()
+    for start in range(0, len(pieces), _AT_ONCE):
+        for row in _holding_some(rows, agent_id, pieces[start : start + _AT_ONCE]):
+            counted[row["memory_key"], row["updated_at"]] += int(row["hits"])
+    # Sorts are stable: the last one decides first.
+    best = sorted(counted, key=lambda one: one[0])
+    best.sort(key=lambda one: one[1], reverse=True)
+    best.sort(key=lambda one: -counted[one])
+    return [key for key, _ in best]
+
+
+def _holding_some(rows: Rows, agent_id: str, pieces: list[str]) -> list[Row]:
+    """Return the memories that hold any of *pieces*, and how many of them each one holds."""
     values: Row = dict(scope_of(_MEMORIES, agent_id))
     values |= {f"p{number}": piece for number, piece in enumerate(pieces)}
     hits = " + ".join(
@@ -105,13 +129,11 @@ def _by_pieces(rows: Rows, agent_id: str, query: str) -> list[str]:
         f" OR {rows.position('content_fold', f':p{n}')} > 0 THEN 1 ELSE 0 END)"
         for n in range(len(pieces))
     )
-    found = rows.all(
-        f"SELECT memory_key FROM (SELECT memory_key, updated_at, {hits} AS hits FROM @memories"
-        f" WHERE agent_id = :agent_id) AS counted WHERE hits > 0"
-        " ORDER BY hits DESC, updated_at DESC, memory_key",
+    return rows.all(
+        f"SELECT memory_key, updated_at, hits FROM (SELECT memory_key, updated_at, {hits} AS hits"
+        " FROM @memories WHERE agent_id = :agent_id) AS counted WHERE hits > 0",
         values,
     )
-    return [row["memory_key"] for row in found]
 
 
 def _entries(rows: Rows, agent_id: str, keys: list[str]) -> list[Row]:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import TextClause, text
 from sqlalchemy.engine import CursorResult
 
-from hermes_actor.agents.rows import Row, Rows
+from hermes_actor.agents.rows import LARGEST_NUMBER, SMALLEST_NUMBER, Row, Rows
 from hermes_actor.agents.schema import Dialect, mysql, postgresql
 from hermes_actor.providers.sql.connection import ServerConnection
 from hermes_actor.providers.sql.types import mysql_collation
@@ -65,6 +65,9 @@ class PostgreSQLRows(_ServerRows):
     def position(self, text: str, part: str) -> str:
         return f"strpos({text}, {part})"
 
+    def size(self, column: str) -> str:
+        return f"OCTET_LENGTH(CAST({column} AS text))"
+
     def list_has(self, column: str, value: str) -> str:
         return f"{column} @> CAST(:{value} AS jsonb)"
 
@@ -72,7 +75,13 @@ class PostgreSQLRows(_ServerRows):
         return f"jsonb_array_elements_text(CAST(:{values} AS jsonb)) AS wanted(value)"
 
     def number_in(self, column: str, *path: str) -> str:
-        return f"COALESCE(CAST({self.text_in(column, *path)} AS double precision), 0)"
+        text = self.text_in(column, *path)
+        return (
+            f"CASE WHEN jsonb_typeof({column} #> '{{{','.join(path)}}}') = 'number' THEN"
+            f" CASE WHEN ABS(CAST({text} AS numeric))"
+            f" BETWEEN {SMALLEST_NUMBER} AND {LARGEST_NUMBER}"
+            f" THEN CAST({text} AS double precision) ELSE 0 END ELSE 0 END"
+        )
 
     def text_in(self, column: str, *path: str) -> str:
         return f"({column} #>> '{{{','.join(path)}}}')"
@@ -95,6 +104,9 @@ class MySQLRows(_ServerRows):
     def position(self, text: str, part: str) -> str:
         return f"INSTR({text}, {part})"
 
+    def size(self, column: str) -> str:
+        return f"OCTET_LENGTH({column})"
+
     def list_has(self, column: str, value: str) -> str:
         return f"JSON_CONTAINS({column}, :{value})"
 
@@ -104,7 +116,14 @@ class MySQLRows(_ServerRows):
         return f"JSON_TABLE(:{values}, '$[*]' COLUMNS (value {kind} PATH '$')) AS wanted"
 
     def number_in(self, column: str, *path: str) -> str:
-        return f"COALESCE(CAST({self.text_in(column, *path)} AS DOUBLE), 0)"
+        value = f"JSON_EXTRACT({column}, '$.{'.'.join(path)}')"
+        number = f"CAST(JSON_UNQUOTE({value}) AS DOUBLE)"
+        kinds = "'INTEGER', 'UNSIGNED INTEGER', 'DOUBLE', 'DECIMAL'"
+        return (
+            f"CASE WHEN JSON_TYPE({value}) IN ({kinds})"
+            f" AND ABS({number}) BETWEEN {SMALLEST_NUMBER} AND {LARGEST_NUMBER}"
+            f" THEN {number} ELSE 0 END"
+        )
 
     def text_in(self, column: str, *path: str) -> str:
         return f"JSON_UNQUOTE(JSON_EXTRACT({column}, '$.{'.'.join(path)}'))"
