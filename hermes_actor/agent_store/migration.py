@@ -20,6 +20,8 @@ __all__ = ["Copied", "copy_rows", "move"]
 _AT_ONCE = 200
 _CHARACTERS_AT_ONCE = 2**20
 """Of one operation, unless a single row has more: others wait while it is applied (G13)."""
+_BYTES_AT_ONCE = 2**23
+"""Of the rows that are held in memory, unless a single row has more (G8)."""
 Tell = Callable[[int, int], None]
 
 
@@ -33,7 +35,7 @@ class Copied(NamedTuple):
 
 def _pages(store: AgentStore, table: Table) -> Iterator[list[Row]]:
     after = None
-    while some := store.ask(page, table.name, after, _AT_ONCE):
+    while some := store.ask(page, table.name, after, _AT_ONCE, _BYTES_AT_ONCE):
         yield some
         after = [some[-1][name] for name in table.whole_key]
 

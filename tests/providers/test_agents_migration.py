@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.engine.cursor import BufferedRowCursorFetchStrategy
 from support import servers
 from support.agent_stores import KEY, START, open_agents, session
 
 from hermes_actor.agent_store.migration import move
+from hermes_actor.agents.questions.pages import page
 from hermes_actor.agents.tables import TABLES
 from hermes_actor.agents.vault import Vault
 from hermes_actor.errors import CannotMigrate
@@ -231,3 +233,60 @@ def test_two_importers_at_once_take_each_row_once(kind, tmp_path):
             assert sum(one[name].new for one in found) == 900
             assert not any(one[name].left_out for one in found)
             assert target.agents.counts()[name] == 900
+
+
+class Watched:
+    """A store whose questions are measured: the longest answer, in characters."""
+
+    def __init__(self, store, monkeypatch):
+        self.longest, plain = 0, store.ask
+
+        def ask(question, *args, **kwargs):
+            found = plain(question, *args, **kwargs)
+            if question is page:
+                size = sum(len(v) for row in found for v in row.values() if isinstance(v, str))
+                self.longest = max(self.longest, size)
+            return found
+
+        monkeypatch.setattr(store, "ask", ask)
+
+
+def test_rows_of_many_megabytes_are_moved_a_few_at_a_time(kind, tmp_path, monkeypatch):
+    """Two hundred rows at once would be gigabytes (G8)."""
+    with (
+        open_agents(kind, tmp_path / "a.db") as source,
+        open_agents("embedded", tmp_path / "b.db") as target,
+    ):
+        one = source.of("a")
+        session(one)
+        for number in range(6):
+            one.events.append("s1", {"role": "system", "content": "x" * 3_000_000, "n": number})
+        one.instructions.set("huge", "北" * 3_000_000)
+        one.events.append_many("s1", [{"role": "user", "content": str(n)} for n in range(300)])
+        pages = [Watched(store, monkeypatch) for store in (source, target)]
+        counts = move(source, target, lambda *_: None)
+        assert counts["session_events"] == 306
+        assert target.of("a").instructions.get("huge")["content"] == "北" * 3_000_000
+        for watched in pages:
+            assert 6_000_000 <= watched.longest < 2**23
+        assert len(target.ask(page, "session_events", None, 200, 2**23)) == 2
+        assert len(target.ask(page, "session_events", [6], 200, 2**23)) == 200
+
+
+def test_import_holds_few_of_large_rows(tmp_path, monkeypatch):
+    url = filled_with([
+        f"INSERT INTO agents VALUES ('a','x','/w',NULL,NULL,NULL,'active','{START}','{START}')",
+        "INSERT INTO memories (agent_id,memory_key,content,updated_at)"
+        f" SELECT 'a', 'k' || n, repeat('x', 8 * 1024 * 1024), '{START}'"
+        " FROM generate_series(1, 6) n",
+    ])  # fmt: skip
+    held, plain = [], BufferedRowCursorFetchStrategy._buffer_rows
+
+    def buffer(self, result, dbapi_cursor):
+        plain(self, result, dbapi_cursor)
+        held.append(sum(len(v) for row in self._rowbuffer for v in row if isinstance(v, str)))
+
+    monkeypatch.setattr(BufferedRowCursorFetchStrategy, "_buffer_rows", buffer)
+    with open_agents("embedded", tmp_path / "agents.db") as target:
+        assert import_database(url, target, dry_run=False)["memories"].new == 6
+    assert 2**23 <= max(held) <= 2**25 + 1000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, MetaData, inspect, select
+from sqlalchemy import Connection, MetaData, Text, cast, func, inspect, literal, select
 from sqlalchemy import Table as ServerTable
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hermes_actor.agent_store.store import AgentStore
 
 __all__ = ["import_database"]
+
+_ROWS_AT_ONCE, _BYTES_AT_ONCE = 1_000, 2**25
 
 
 def import_database(url: str, target: AgentStore, *, dry_run: bool) -> dict[str, Copied]:
@@ -71,9 +73,17 @@ def _table(conn: Connection, table: Table, target: AgentStore, dry_run: bool) ->
     return done._replace(left_out=bad + done.left_out)
 
 
+def _at_once(conn: Connection, source: ServerTable) -> int:
+    """Return how many rows may be in memory together, by the largest of them (G8)."""
+    sizes = (func.coalesce(func.octet_length(cast(one, Text)), 0) for one in source.columns)
+    largest = conn.execute(select(func.max(sum(sizes, literal(0))))).scalar()
+    return max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(1, int(largest or 0))))
+
+
 def _converted(conn: Connection, table: Table, bad: list[str]) -> Iterator[Row]:
     source = ServerTable(table.name, MetaData(), autoload_with=conn)
-    found = conn.execution_options(stream_results=True).execute(select(source))
+    options = {"stream_results": True, "max_row_buffer": _at_once(conn, source)}
+    found = conn.execution_options(**options).execute(select(source))
     for row in found.mappings():
         try:
             yield converted(table, dict(row))
