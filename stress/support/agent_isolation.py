@@ -7,6 +7,7 @@ is answered must not hold the mark of B.
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from msgspec import to_builtins
@@ -19,7 +20,7 @@ from hermes_protocol.agents import AGENT_OPERATIONS
 from support.agent_stores import START, new_row, parents, value_for
 
 __all__ = [
-    "CALLS", "CHANGES", "CLASSES", "GLOBAL", "READS", "SPECIAL", "check",
+    "CALLS", "CHANGES", "CLASSES", "GLOBAL", "READS", "SAME", "SPECIAL", "check", "of", "questions",
 ]  # fmt: skip
 
 SCOPED = [table for table in TABLES.values() if table.scoped]
@@ -32,6 +33,8 @@ def _another(column: Column) -> Any:
         return False
     if column.form is Form.NUMBER:
         return 7
+    if column.form is Form.TIME:
+        return END
     return column.values[-1] if column.values else value_for(column, "only-A")
 
 
@@ -81,6 +84,18 @@ CLASSES = {str(kind.__struct_config__.tag).partition(".")[2]: kind for kind in A
 KINDS = ("put", "insert", "ignore", "patch", "delete", "replace", "clear")
 CALLS = [(f"{kind} {table.name}", on_table(kind)(table)) for kind in KINDS for table in SCOPED]
 CALLS += [(name, CLASSES[name](agent_id="A", **fields)) for name, fields in SPECIAL.items()]
+
+_SAME: dict[str, dict[str, Any]] = {
+    "sandboxes": {"id": "new", "alias": "only-B", "type": "docker"},
+    "agent_policies": {"id": "new", "resource_type": "only-B", "resource_key": "only-B"},
+    "agent_channels": {"id": "new", "namespace": "telegram", "revoked_at": None},
+}
+SAME = [
+    (f"same in {name}", protocol.AgentsPut(
+        table=name, rows=[{**new_row(TABLES[name], "only-A"), **same}], agent_id="A"))
+    for name, same in _SAME.items()
+]  # fmt: skip
+"""Rows of A with what must be unique within an agent, as B has it."""
 
 
 def of(store: AgentStore, agent_id: str) -> dict[str, list[Any]]:
@@ -156,8 +171,8 @@ READS = {
 """Questions of one agent."""
 
 
-def everything(store: AgentStore) -> Iterator[tuple[str, Any]]:
-    """Every question that A can ask, with its answer."""
+def questions(store: AgentStore) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every question that A can ask."""
     for subject, names in READS.items():
         for name in sorted(names):
             method = getattr(getattr(store, subject), name)
@@ -166,12 +181,24 @@ def everything(store: AgentStore) -> Iterator[tuple[str, Any]]:
                 for one in inspect.signature(method).parameters.values()
                 if one.default is one.empty
             ]
-            with contextlib.suppress(RequestError):
-                yield f"{subject}.{name}", method(*needed)
-    for words in ({"include_inactive": True}, {"user_id": "only-B"}):
-        yield "sessions.list", store.sessions.list(**words)
-    yield "attachments.list", store.attachments.list("shared")
-    yield "attachments of a user", store.attachments.list(kind="user", user_id="only-B")
+            yield f"{subject}.{name}", partial(method, *needed)
+    for words in ({"include_inactive": True}, {"user_id": "only-B"}, {"limit": 1}):
+        yield f"sessions.list {words}", partial(store.sessions.list, **words)
+    for query in ("kept thing", "kept", "hared", "only"):
+        yield f"memories.search {query}", partial(store.memories.search, query)
+    yield "memories.list", partial(store.memories.list, "s")
+    yield "events.history, a page", partial(store.events.history, "shared", after_id=1, limit=3)
+    yield "attachments.list", partial(store.attachments.list, "shared")
+    yield "attachments of a user", partial(store.attachments.list, kind="user", user_id="only-B")
+    yield "fleet_stats", partial(store.agents.fleet_stats, ["A"])
+    yield "fleet_usage", partial(store.agents.fleet_usage, ["A"], all_time=True)
+
+
+def everything(store: AgentStore) -> Iterator[tuple[str, Any]]:
+    """Every question that A can ask, with its answer."""
+    for name, ask in questions(store):
+        with contextlib.suppress(RequestError):
+            yield name, ask()
 
 
 CHANGES = {

@@ -14,8 +14,8 @@ from support import servers
 from support.stores import SERVERS
 
 __all__ = [
-    "KEY", "OTHER_KEY", "START", "Agents", "Clock", "everywhere", "new_row", "open_agents",
-    "parents", "session", "unique", "value_for",
+    "KEY", "OTHER_KEY", "START", "Agents", "Clock", "conversation", "everywhere", "new_row",
+    "open_agents", "parents", "session", "unique", "value_for",
 ]  # fmt: skip
 
 KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -109,10 +109,11 @@ def parents(store: AgentStore, agent_id: str) -> None:
         store.submit(AgentsPut(table=name, rows=[row], agent_id=agent_id, mode="upsert"))
 
 
-def everywhere(store: AgentStore, agent_id: str) -> None:
+def everywhere(store: AgentStore, agent_id: str, number: int = 1) -> None:
     """Put rows of the agent into every table that has rows of agents.
 
-    One has the key ``shared``, and where it is free another one a key of its own.
+    One has the key ``shared``, and where it is free another one a key of its own. *number* is that
+    of rows which the store numbers.
     """
     parents(store, agent_id)
     tag = f"only-{agent_id} more"
@@ -129,5 +130,24 @@ def everywhere(store: AgentStore, agent_id: str) -> None:
     for table in TABLES.values():
         if table.scoped and table.name not in ("agents", "sessions", "schedules"):
             row = {**new_row(table, f"only-{agent_id}"), "agent_id": agent_id}
-            number = {table.serial: 1} if table.serial else {}
-            store.submit(AgentsCopy(table=table.name, rows=[{**row, **number}]))
+            numbered = {table.serial: number} if table.serial else {}
+            store.submit(AgentsCopy(table=table.name, rows=[{**row, **numbered}]))
+
+
+def conversation(store: AgentStore, agent_id: str) -> None:
+    """Let the agent do what only its own methods do: a turn, a memory, a channel, an approval."""
+    one, tag = store.of(agent_id), f"only-{agent_id}"
+    usage = {"input": 7 + len(agent_id), "cost": {"total": 0.5}}
+    one.events.append_many("shared", [
+        {"role": "user", "content": tag, "userId": tag, "messageId": "m"},
+        {"role": "assistant", "content": tag, "usage": usage, "model": tag},
+        {"role": "system", "type": "agent_end"},
+        {"role": "system", "type": "introspection_end", "summary": tag},
+        {"role": "system", "type": "context_compaction", "content": tag},
+        {"role": "error", "message": tag},
+        {"role": "user", "content": tag},
+    ])  # fmt: skip
+    one.memories.put(f"a kept thing of {agent_id}: {tag}, shared", key="thing")
+    one.channels.create_builtin("telegram", config={"of": tag})
+    asked = one.approvals.create("shared", tag, tag, tag)
+    one.approvals.resolve(asked["id"], "approved", tag)
