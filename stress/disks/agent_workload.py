@@ -53,14 +53,31 @@ def _secrets(name: str, vault: Vault) -> ops.AgentsReplace:
     return ops.AgentsReplace(table="agent_secrets", key={}, rows=rows, agent_id=name)
 
 
-def _rekey(name: str, rows: list[dict[str, Any]], new: Vault) -> ops.AgentsCompare:
+Sealed = dict[tuple[str, str, str, str], str]
+"""The ciphertexts of the store: table, column, agent and name of each."""
+
+
+def _sealed(name: str, channel: str, secrets: ops.AgentsReplace) -> Sealed:
+    """The ciphertexts that an agent has at first."""
+    found = {("agent_channels", "token_ciphertext", name, f"chr-{name}"): channel}
+    for row in secrets.rows:
+        place = ("agent_secrets", "value_ciphertext", name, str(row["name"]))
+        found[place] = str(row["value_ciphertext"])
+    return found
+
+
+def _rekey(sealed: Sealed, old: Vault, new: Vault) -> tuple[ops.AgentsCompare, Sealed]:
+    """A change of the key for all ciphertexts at once, and what they are then."""
+    after = {place: new.encrypt(place[3]) for place in sealed}
     items = [
-        ops.Comparison(table="agent_secrets", agent_id=name, key={"name": row["name"]},
-                       column="value_ciphertext", old=row["value_ciphertext"],
-                       new=new.encrypt(row["name"]))
-        for row in rows
+        ops.Comparison(table=table, agent_id=agent, column=column, old=value,
+                       key={TABLES[table].key[0]: name}, new=after[table, column, agent, name])
+        for (table, column, agent, name), value in sealed.items()
     ]  # fmt: skip
-    return ops.AgentsCompare(items=items)
+    whole = ops.AgentsCompare(
+        items=items, complete=True, old_key_id=old.key_id, new_key_id=new.key_id
+    )
+    return whole, after
 
 
 def _schedules(name: str) -> ops.AgentsPut:
@@ -85,18 +102,26 @@ def _complete(name: str, run_id: int, worker: str) -> ops.AgentsComplete:
 
 
 def agent_store(bench: Bench) -> None:
-    """Agents come and go; runs are claimed twice and ended once; secrets change their key."""
+    """Agents come and go; runs are claimed twice and ended once; all secrets change their key."""
     bench.open()
     chance, old, new = random.Random(bench.seed + 17), Vault(KEY), Vault(OTHER_KEY)
+    sealed: Sealed = {}
     for turn in range(2):
         name = f"a{turn}"
-        bench.do(("ann", _provision(name, chance)))
+        provision = _provision(name, chance)
+        bench.do(("ann", provision))
         bench.do(*(("bob", _appended(name, n, chance)) for n in range(8)))
         secrets = _secrets(name, old)
         bench.do(("cyd", secrets), ("ann", _schedules(name)))
-        bench.do(("cyd", _rekey(name, secrets.rows, new)))
-        # Refused as a whole: the values are not the old ones any more.
-        bench.do(("cyd", _rekey(name, secrets.rows, old)))
+        # Those with the old key wait; then all is replaced, together with what is known of keys.
+        before = sealed | _sealed(name, str(provision.channels[0]["token_ciphertext"]), secrets)
+        bench.do(("cyd", ops.AgentsCompare(items=[], old_key_id=old.key_id)))
+        change, sealed = _rekey(before, old, new)
+        bench.do(("cyd", change), ("bob", _appended(name, 8, chance)))
+        # Refused as a whole, the pause as well: the values are not the old ones any more.
+        bench.do(("cyd", _rekey(before, new, old)[0]))
+        bench.do(("cyd", ops.AgentsCompare(items=[], new_key_id=new.key_id)))
+        old, new = new, old
         bench.do(("bob", _claim(name, "w1", 0)), ("cyd", _claim(name, "w2", 1)))
         bench.do(*(("ann", _complete(name, 6 * turn + run, "w2")) for run in (1, 4, 5)))
         bench.checkpoint()

@@ -5,12 +5,15 @@ or shows about such a store is looked through, also after the key was replaced a
 """
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 
 import pytest
-from support.actors import end_actors, stop_actor
+from support.actors import end_actors, stop_actor, wait_for
 from support.agent_stores import KEY, OTHER_KEY, open_agents, session
 from support.web import TOKEN, opened
 
@@ -148,3 +151,34 @@ def test_nothing_is_left_of_replaced_and_deleted_ciphertexts(home):
 
 def test_deleted_bytes_are_overwritten_whatever_the_build_does():
     assert AGENTS.settings["secure_delete"] == 1
+
+
+def raised(*words, **options):
+    """Start a command whose soft limit of core files is the hard one."""
+    line = 'ulimit -S -c "$(ulimit -H -c)"; exec "$0" -m hermes_actor "$@"'
+    return subprocess.Popen(["sh", "-c", line, sys.executable, *words], **options)
+
+
+@pytest.mark.skipif(not Path("/proc/self/limits").exists(), reason="looks at /proc")
+def test_crashed_command_leaves_no_core_file(home, tmp_path):
+    with open_agents("embedded", home / "agents.db"):
+        pass
+    waiting = raised("secrets", "set", "KEY", "--agent", "a", stdin=subprocess.PIPE, cwd=tmp_path)
+    limits = Path(f"/proc/{waiting.pid}/limits")
+    wait_for(lambda: re.search(r"core file size\s+0 ", limits.read_text()) is not None, 60)
+    waiting.stdin.write(MARK.encode())
+    waiting.stdin.flush()
+    waiting.send_signal(signal.SIGSEGV)
+    waiting.communicate()
+    assert waiting.returncode == -signal.SIGSEGV
+    assert not list(tmp_path.glob("core*"))
+
+
+def test_commands_of_schedules_keep_their_limit(home, tmp_path):
+    with open_agents("embedded", home / "agents.db") as store:
+        store.of("a").schedules.create("once", "p", run_at="2026-01-01", schedule_id="s")
+    said = tmp_path / "limits"
+    command = ("sh", "-c", f"ulimit -S -c > {said}; ulimit -H -c >> {said}")
+    assert raised("schedules", "run", "--once", "--", *command).wait(120) == 0
+    soft, hard = said.read_text().split()
+    assert soft == hard

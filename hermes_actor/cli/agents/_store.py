@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hermes_actor import exit_codes
+from hermes_actor.cli.core_files import leave_no_core_file
 from hermes_actor.cli.output.errors import fail
 from hermes_actor.cli.output.formatting import fit, json_text, plain, width
 
@@ -36,13 +37,18 @@ one_agent_option = click.option("--agent", metavar="AGENT", help="Id of one agen
 
 @contextlib.contextmanager
 def opened(
-    store: str | None, agent: str | None = None, *, new: bool = False
+    store: str | None, agent: str | None = None, *, new: bool = False, decrypts: bool = True
 ) -> Iterator[AgentStore]:
-    """Give the agent store that a command is about, for the block; it must exist unless *new*."""
+    """Give the agent store that a command is about, for the block; it must exist unless *new*.
+
+    Unless it *decrypts* nothing, it leaves no core file.
+    """
     from hermes_actor.agent_store.ports import default_target
     from hermes_actor.agent_store.store import AgentStore
     from hermes_actor.providers.resolve import choose_by_url, is_url
 
+    if decrypts:
+        leave_no_core_file()
     target = default_target() if store is None else store if is_url(store) else Path(store)
     file = target if isinstance(target, Path) else choose_by_url(target).file
     if file is not None and not new and not file.exists():

@@ -161,7 +161,8 @@ def run(
     """
     from hermes_actor.agent_store.scheduler import CommandRun, Scheduler
 
-    with opened(store, agent) as found:
+    # It holds no secret; the commands that it starts would inherit the limit.
+    with opened(store, agent, decrypts=False) as found:
         scheduler = Scheduler(found, CommandRun(command, report=click.echo), lease_seconds=lease)
         if once:
             scheduler.tick()

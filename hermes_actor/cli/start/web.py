@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from hermes_actor.cli.core_files import leave_no_core_file
 from hermes_actor.cli.options import json_option
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
@@ -119,6 +120,7 @@ def web(
         if open_:
             _open(entry)
 
+    leave_no_core_file()  # the pages of agents show masks, so they decrypt
     stores = Stores(default_home(), store, read_only=read_only)
     if store is not None and not stores.all():
         fail(f"there is no store at {store}")
