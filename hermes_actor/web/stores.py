@@ -98,6 +98,11 @@ class FileSessions(Sessions):
         self._closed = False
         reader = TimedReader(paths)
         if reader.query(identify).is_outdated:
+            if read_only:
+                raise NotAllowed(
+                    f"{paths.db} has the tables of an older version, and its actor would change"
+                    " them: open it once without --read-only"
+                )
             self._opened_port()  # the actor migrates the file before it welcomes a client
         self._queries: FileQueries = FileQueries(reader, self, READ_SECONDS)
 

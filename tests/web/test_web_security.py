@@ -1,10 +1,17 @@
 """Access: the token, the cookie, host names, origins, forms, headers, read-only mode."""
 
+from urllib.parse import urlencode
+
 import pytest
 from starlette.testclient import TestClient
+from support.old_files import build
 from support.web import SECRET, TOKEN, opened
 
+from hermes_actor import AgentStore
 from hermes_actor.errors import NotAllowed
+from hermes_actor.paths import resolve_paths
+from hermes_actor.system.lock_inspection import lock_holder
+from hermes_actor.web.actions import ACTIONS
 from hermes_actor.web.app import create_app
 from hermes_actor.web.security import Access, EntryCode
 from hermes_actor.web.server import Address, hosts_of
@@ -140,6 +147,70 @@ def test_read_only_pages_change_nothing(home):
         body = {"what": "mcp", "item": "search", "agent": "*", "confirm": True}
         answer = client.post("/api/stores/agents.db/do/assign", json=body, headers=bearer)
         assert answer.status_code == 403
+
+
+GIVEN = {
+    "rename": {"id": "s0001", "title": "x"}, "archive": {"id": "s0001"}, "delete": {"id": "s0001"},
+    "prune": {"older_than_days": 1},
+    "assign": {"what": "mcp", "item": "search", "agent": "*"},
+    "run-schedule": {"agent": "main", "schedule": "daily"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_read_only_pages_refuse_every_action(home, name):
+    store = "agents.db" if ACTIONS[name].kind == "agents" else "state.db"
+    before = contents(home)
+    with opened(home, read_only=True) as client:
+        client.get("/", params={"token": TOKEN})
+        given = GIVEN.get(name, {})
+        shown = client.get(f"/s/{store}/do/{name}", params=given)
+        assert "disabled" in shown.text
+        form = {**given, "csrf": csrf_of(client, f"/s/{store}/do/{name}?{urlencode(given)}")}
+        for address, sent in (
+            (f"/s/{store}/do/{name}", {"data": form, "headers": {"Origin": "http://testserver"}}),
+            (f"/api/stores/{store}/do/{name}",
+             {"json": {**given, "confirm": True}, "headers": {"Authorization": f"Bearer {TOKEN}"}}),
+        ):  # fmt: skip
+            answer = client.post(address, **sent)
+            assert (answer.status_code, "--read-only" in answer.text) == (403, True)
+    assert contents(home) == before
+
+
+def contents(home):
+    """Every file of a home, as far as a change would show."""
+    return {
+        path.relative_to(home): path.read_bytes()
+        for path in home.rglob("*")
+        if path.is_file() and path.stat().st_size and not path.name.endswith("-shm")
+    }
+
+
+def test_read_only_pages_migrate_no_older_file(tmp_path):
+    path = build(tmp_path / "state.db", 6)
+    before = path.read_bytes()
+    with opened(tmp_path, read_only=True) as client:
+        client.headers["Authorization"] = f"Bearer {TOKEN}"
+        answer = client.get("/s/state.db/sessions")
+        assert (answer.status_code, "an older version" in answer.text) == (403, True)
+    assert path.read_bytes() == before
+    assert lock_holder(resolve_paths(path)) is None
+
+
+def test_secrets_in_documents_of_agents_are_masked(changing, home):
+    with AgentStore("main", home / "agents.db") as store:
+        store.config.set_path("database", {"dsn": f"postgresql://u:{SECRET}@db.example/x"})
+        store.config.set_path("hook", {"url": f"https://hook.example/?token={SECRET}",
+                                       "headers": {"Cookie": SECRET, "X-Auth": SECRET},
+                                       "credentials": {"user": "u", "value": SECRET},
+                                       "odd": "${{" + SECRET})  # fmt: skip
+        store.config.set_path("named", {"api_key": "${{SEARCH_KEY}}", "author": "Ada"})
+        for path in ("agents", "agent?id=main"):
+            for kind in ("/s", "/api/stores"):
+                text = changing.get(f"{kind}/agents.db/{path}").text
+                assert SECRET not in text.replace("${{" + SECRET, "")
+        named = changing.get("/api/stores/agents.db/agent?id=main").json()["config"]["named"]
+        assert named == {"api_key": "${{SEARCH_KEY}}", "author": "Ada"}
 
 
 def test_the_api_holds_no_secret(pages):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hermes_actor.errors import NotFound
@@ -17,7 +18,13 @@ __all__ = ["VIEWS"]
 _MEMORIES = 50
 _RUNS = 5
 
-_SECRET_WORDS = ("key", "token", "secret", "password", "passwd", "credential", "authorization")
+_REFERENCE = re.compile(r"\$\{\{[\w .-]+\}\}")
+
+_SECRET = re.compile(
+    r"key|token|secret|passw|passphrase|credential|authoriz|bearer|cookie|private"
+    r"|(^|[^a-z])auth([^a-z]|$)",
+    re.IGNORECASE,
+)
 
 
 def _agents(shown: ShownStore, _asked: Row) -> Row:
@@ -97,19 +104,22 @@ def _assigned(
     ]  # fmt: skip
 
 
-def without_secrets(value: Any, name: str = "") -> Any:
-    """Return a document with a mask for every value whose name says that it is a secret.
+def without_secrets(value: Any, *, is_secret: bool = False) -> Any:
+    """Return a document with a mask for every text whose name says that it is a secret.
 
+    That of anything around it counts, too. Passwords in addresses are masked everywhere.
     References such as ``${{NAME}}`` stay: they are names.
     """
     if isinstance(value, dict):
-        return {key: without_secrets(inner, str(key)) for key, inner in value.items()}
+        return {
+            key: without_secrets(inner, is_secret=is_secret or bool(_SECRET.search(str(key))))
+            for key, inner in value.items()
+        }
     if isinstance(value, list):
-        return [without_secrets(inner, name) for inner in value]
-    if not isinstance(value, str) or not value:
+        return [without_secrets(inner, is_secret=is_secret) for inner in value]
+    if not isinstance(value, str) or not value or _REFERENCE.fullmatch(value):
         return value
-    secret = any(word in name.lower() for word in _SECRET_WORDS)
-    return "***" if secret and not value.startswith("${{") else value
+    return "***" if is_secret else masked(value)
 
 
 VIEWS = (
