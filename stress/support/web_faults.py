@@ -52,8 +52,8 @@ def _any_host() -> None:
 
     made = access.__new__
 
-    def new(cls: Any, token: str, hosts: frozenset[str], secure: bool = False) -> Any:
-        return made(cls, token, EveryHost(hosts), secure)
+    def new(cls: Any, token: str, hosts: frozenset[str], *more: Any, **named: Any) -> Any:
+        return made(cls, token, EveryHost(hosts), *more, **named)
 
     access.__new__ = new
 
@@ -106,7 +106,7 @@ def _writable(init: Any) -> Any:
 def _secrets_in_documents() -> None:
     agents = _module("hermes_actor.web.views.agents")
 
-    agents.without_secrets = lambda value, name="": value
+    agents.without_secrets = lambda value: value
 
 
 def _secrets_in_headers() -> None:
@@ -118,13 +118,47 @@ def _secrets_in_headers() -> None:
 def _gap_unnoticed() -> None:
     live = _module("hermes_actor.web.live")
 
-    def welcome(self: Any, page: Any, after: int | None) -> None:
-        if self._feed is None:
-            self._feed = live.Feed(self._store, None)
-        elif after is not None:
-            self._kept.clear()
+    live.LiveStore._welcome = lambda self, page, after: None
 
-    live.LiveStore._welcome = welcome
+
+def _followed_from_now_on() -> None:
+    feed = _module("hermes_actor.web.feed").Feed
+
+    init = feed.__init__
+    feed.__init__ = lambda self, store, after: init(self, store, None)
+    feed.begin = lambda self: self.position
+
+
+def _failed_look_loses_changes() -> None:
+    feed = _module("hermes_actor.web.feed").Feed
+
+    feed.begin_again = lambda self, after: self.close()
+
+
+def _entry_for_ever() -> None:
+    code = _module("hermes_actor.web.security").EntryCode
+
+    code.take = lambda self, given: given == self.text
+
+
+def _kept_connections() -> None:
+    guard = _module("hermes_actor.web.security").Guard
+
+    refusal = guard._refusal
+
+    def kept(self: Any, scope: Any) -> Any:
+        answer = refusal(self, scope)
+        scope["has_entered"] = True
+        return answer
+
+    guard._refusal = kept
+
+
+def _beginning_of_an_id() -> None:
+    sessions = _module("hermes_actor.web.actions.sessions")
+    views = _module("hermes_actor.web.views.sessions")
+
+    sessions._session = lambda shown, values: views.found_session(shown.sessions, values["id"])
 
 
 def _slow_page_keeps_all() -> None:
@@ -238,6 +272,11 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "the id of a session names a file": (_id_in_file_name, "attacks.py"),
     "actions are not confirmed": (_unconfirmed, "actions.py"),
     "a gap is not resumed": (_gap_unnoticed, "feeds.py"),
+    "a page follows what is to come": (_followed_from_now_on, "feeds.py"),
+    "changes of a failed look are lost": (_failed_look_loses_changes, "feeds.py"),
+    "an entry code is good for ever": (_entry_for_ever, "security.py"),
+    "connections without the token are kept": (_kept_connections, "attacks.py"),
+    "actions take the beginning of an id": (_beginning_of_an_id, "attacks.py"),
     "a slow page keeps every frame": (_slow_page_keeps_all, "live.py"),
     "data ends an event": (_data_ends_events, "live.py"),
     "a look starts an actor": (_starts_actors, "feeds.py"),
