@@ -5,23 +5,21 @@ Colours and fonts are those of the style sheet: the policy of the pages forbids 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 __all__ = ["Bar", "Chart", "columns", "rows"]
 
 _WIDTH, _HEIGHT = 640.0, 160.0
-_FOOT = 20.0
+_FOOT = 32.0
 """Room for the labels below columns."""
-_ROW = 26.0
-_NAME = 200.0
-"""Room for the names beside rows."""
-_VALUE = 110.0
 _LABELS = 8
 """Labels below columns: more would overlap on a narrow screen."""
-_LONGEST_NAME = 28
-_LETTER = 8.5
-"""Widest usual letter; a label that would pass the edge is left out."""
+_LETTER = 14.5
+"""Widest usual letter on a narrow screen; a label that would pass the edge is left out."""
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class Bar(NamedTuple):
@@ -54,15 +52,16 @@ def columns(names: Sequence[str], values: Sequence[float], shape: str = "{:,}") 
     step = _WIDTH / max(1, len(values))
     every = -(-len(values) // _LABELS) or 1
     bars = []
+    labels = _short(names)
     for number, (name, value) in enumerate(zip(names, values, strict=True)):
         # At least a line: a day with one token is not a day without any.
         height = max(1.0, (_HEIGHT - _FOOT) * value / top) if value else 0.0
-        is_named = number % every == 0 and number * step + _LETTER * len(name) < _WIDTH
+        is_named = number % every == 0 and number * step + _LETTER * len(labels[number]) < _WIDTH
         bars.append(
             Bar(
                 round(number * step + step * 0.1, 2), round(_HEIGHT - _FOOT - height, 2),
                 round(step * 0.8, 2), round(height, 2),
-                name if is_named else "", f"{name}: {shape.format(value)}",
+                labels[number] if is_named else "", f"{name}: {shape.format(value)}",
                 shape.format(value),
             )
         )  # fmt: skip
@@ -70,20 +69,24 @@ def columns(names: Sequence[str], values: Sequence[float], shape: str = "{:,}") 
 
 
 def rows(names: Sequence[str], values: Sequence[float], shape: str = "{:,}") -> Chart:
-    """Return lying bars with their names, such as those of models."""
+    """Return lying bars with their names, such as those of models: the rows of a table.
+
+    Their widths are hundredths; names and values are text of the page, which no drawing shrinks.
+    """
     top = max(values, default=0) or 1
-    room = _WIDTH - _NAME - _VALUE
     bars = []
-    for number, (name, value) in enumerate(zip(names, values, strict=True)):
-        short = name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
-        width = max(1.0, room * value / top) if value else 0.0
-        bars.append(
-            Bar(
-                _NAME, number * _ROW + 4, round(width, 2), _ROW - 8, short,
-                f"{name}: {shape.format(value)}", shape.format(value),
-            )
-        )  # fmt: skip
-    return Chart(_WIDTH, max(1, len(bars)) * _ROW, tuple(bars), _table(names, values, shape))
+    for name, value in zip(names, values, strict=True):
+        width = max(0.5, 100 * value / top) if value else 0.0
+        text = shape.format(value)
+        bars.append(Bar(0, 0, round(width, 2), 10, name, f"{name}: {text}", text))
+    return Chart(100, 10, tuple(bars), _table(names, values, shape))
+
+
+def _short(names: Sequence[str]) -> list[str]:
+    """Return names for labels: days without their year, and the months of more than a year."""
+    if not all(map(_DAY.fullmatch, names)):
+        return list(names)
+    return [name[5:] if len(names) <= 366 else name[:7] for name in names]
 
 
 def _table(

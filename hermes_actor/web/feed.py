@@ -139,7 +139,7 @@ class Feed:
         if self._writes is not None:
             self._curve.append(max(0, known["writes"] - self._writes))
         self._writes = known["writes"]
-        return {**known, "curve": list(self._curve)}, ""
+        return {**known, "curve": [0] * (_CURVE - len(self._curve)) + list(self._curve)}, ""
 
     def _new_lines(self) -> list[str] | None:
         """Return the newest lines of the log; ``None`` if they are known."""

@@ -24,6 +24,7 @@ __all__ = ["FOLDER", "environment", "render"]
 
 FOLDER = Path(__file__).parent
 
+_ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -45,6 +46,11 @@ def _machine_date(moment: Any) -> str:
         return datetime.fromtimestamp(float(moment), UTC).isoformat(timespec="seconds")
     except (TypeError, ValueError, OverflowError, OSError):
         return ""
+
+
+def _moment(text: Any) -> Any:
+    """Return a time of an agent store, text in UTC, as people write it."""
+    return str(text)[:16].replace("T", " ") if _ISO.fullmatch(str(text)) else text
 
 
 def _number(value: Any) -> str:
@@ -93,8 +99,8 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True, finalize=plain, auto_reload=False,
     )  # fmt: skip
     made.filters |= {
-        "date": _date, "machine_date": _machine_date, "number": _number, "money": _money,
-        "size": _size, "duration": _duration, "pretty": _pretty,
+        "date": _date, "machine_date": _machine_date, "moment": _moment, "number": _number,
+        "money": _money, "size": _size, "duration": _duration, "pretty": _pretty,
     }  # fmt: skip
     made.globals |= {
         "query": _query, "columns": charts.columns, "rows": charts.rows, "version": __version__,

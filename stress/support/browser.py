@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,11 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-__all__ = ["AXE", "CHROMIUM", "SECONDS", "Visit", "browser", "violations", "visiting"]
+from support.servers import missing
+
+__all__ = [
+    "AXE", "CHROMIUM", "SECONDS", "Visit", "browser", "chromium_or_skip", "violations", "visiting",
+]  # fmt: skip
 
 ROOT = Path(__file__).parents[2]
 AXE = ROOT / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
@@ -38,6 +43,14 @@ def browser() -> Iterator[Browser]:
             yield started
         finally:
             started.close()
+
+
+def chromium_or_skip() -> Iterator[Browser]:
+    """Give a browser for tests. Without one they are skipped; not in continuous integration."""
+    if CHROMIUM is None and os.environ.get("CI") != "true":
+        missing("chromium")
+    with browser() as started:
+        yield started
 
 
 class Visit:

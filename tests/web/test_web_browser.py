@@ -6,11 +6,13 @@ import re
 import pytest
 from playwright.sync_api import expect as _expect
 from support.actors import actor_pid
-from support.browser import AXE, CHROMIUM, SECONDS, browser, violations, visiting
+from support.browser import AXE, SECONDS, chromium_or_skip, violations, visiting
 from support.servers import missing
 from support.web import HOSTILE, WebProcess
 
 from hermes_actor import SessionDB
+from hermes_actor.web.actions import ACTIONS
+from hermes_actor.web.views import VIEWS
 
 
 def expect(locator):
@@ -31,16 +33,26 @@ PAGES = (
     "/", "/api", "/s/state.db/sessions", "/s/state.db/session?id=s0005",
     "/s/state.db/session?id=hostile", "/s/state.db/search?q=flaky", "/s/state.db/insights?tools=1",
     "/s/state.db/chats", "/s/state.db/actor", "/s/agents.db/agents", "/s/agents.db/agent?id=main",
-    "/s/state.db/do/prune?older_than_days=3", "/s/state.db/session?id=none",
+    "/s/state.db/sessions?archived=1", "/s/state.db/search?q=zzzzzz",
+    "/s/state.db/insights?source=no", "/s/agents.db/actor", "/s/state.db/session?id=none",
+    "/s/state.db/none", "/none",
+    "/s/state.db/do/prune?older_than_days=3", "/s/state.db/do/delete?id=hostile",
+    "/s/state.db/do/rename?id=s0005&title=New", "/s/state.db/do/archive?id=s0005",
+    "/s/state.db/do/backup", "/s/state.db/do/handoff", "/s/state.db/do/rebuild-index",
+    "/s/agents.db/do/assign?what=mcp&item=search&agent=*",
+    "/s/agents.db/do/run-schedule?agent=main&schedule=daily",
 )  # fmt: skip
+
+
+def test_every_view_and_every_action_is_among_the_pages():
+    """``message`` and ``export`` are texts, not pages."""
+    seen = {path.partition("?")[0].rpartition("/")[2] for path in PAGES}
+    assert {*VIEWS, *ACTIONS} - seen == {"message", "export"}
 
 
 @pytest.fixture(scope="module")
 def chromium():
-    if CHROMIUM is None and os.environ.get("CI") != "true":
-        missing("chromium")
-    with browser() as started:
-        yield started
+    yield from chromium_or_skip()
 
 
 @pytest.fixture
