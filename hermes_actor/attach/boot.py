@@ -2,7 +2,8 @@
 imports it at the start of every interpreter.
 
 So it uses the standard library alone, imports almost nothing of it, and never raises: whatever
-fails here leaves the program as it was. Modules of hermes-agent that import ``sqlite3`` get another
+fails here leaves the program as it was, as a whole: after a fault nothing more is bound, and what
+was bound acts like the real modules. Modules of hermes-agent that import ``sqlite3`` get another
 module under that name, whose ``connect`` decides by path; those that copy or remove folders get
 another ``shutil``. No other module of the process sees them: the real ones are not changed.
 """
@@ -116,23 +117,40 @@ class _Finder:
         self._faces: dict[str, ModuleType] = {}
         self._builtins: dict[str, Any] | None = None
         self._asked: set[str] = set()
+        self.has_failed = False
+
+    def give_up(self, what: str, error: Exception) -> None:
+        """Have the program do everything by itself from now on, after an *error* of ours.
+
+        Raises ``ImportError`` if the program must not open its stores by itself.
+        """
+        self.has_failed = True
+        _say(f"{what}: {error!r}; the program opens its databases by itself from now on")
+        if self._is_required():
+            raise ImportError(f"{what}, and attach.required is set in config.yaml") from error
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the specification that the other finders have, with our loader around theirs."""
-        # Another finder may ask all finders too: then it is its turn, and ours is done. A thread
-        # that asks at the same time waits for the lock of the module, in the import system.
-        if name.partition(".")[0] not in self._names or name in self._asked:
-            return None
-        self._asked.add(name)
         try:
-            return self._wrapped(name, path, target)
+            # Another finder may ask all finders too: then it is its turn, and ours is done. A
+            # thread that asks at the same time waits for the lock of the module, in the import
+            # system.
+            if name.partition(".")[0] not in self._names or name in self._asked:
+                return None
+            if self.has_failed:
+                return None
+            self._asked.add(name)
+            try:
+                return self._wrapped(name, path, target)
+            except ImportError:
+                return None  # the other finders say it once more
+            finally:
+                self._asked.discard(name)
         except Exception as error:
-            _say(f"{name} is not attached: {error!r}")
+            self.give_up(f"{name} is not attached", error)
             return None
-        finally:
-            self._asked.discard(name)
 
     def _wrapped(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None
@@ -193,37 +211,44 @@ class _Finder:
             fromlist: Sequence[str] | None = (),
             level: int = 0,
         ) -> Any:
-            if level or name not in _BOUND:
-                return builtins.__import__(name, globals, locals, fromlist or (), level)
-            base = name.partition(".")[0]
-            if base not in self._faces:
-                native = builtins.__import__(base)
-                make = self._make_shutil if base == "shutil" else self._make_face
-                self._faces[base] = make(native)
-            return self._faces[base]
+            try:
+                if not level and name in _BOUND:
+                    return self._face(name.partition(".")[0], builtins.__import__)
+            except Exception as error:
+                self.give_up(f"{name} is not bound", error)
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
 
         def open_file(file: Any, mode: str = "r", *arguments: Any, **named: Any) -> Any:
-            if "w" in mode and "b" in mode and self._is_replaced(file):
-                from hermes_actor.attach.replacements import NewContent
-
-                return NewContent(file)
+            content = None
+            try:
+                content = self._content_for(file, mode)
+            except Exception as error:
+                self.give_up(f"{file} is not attached", error)
+            if content is not None:
+                return content(file)
             return builtins.open(file, mode, *arguments, **named)
 
         return {**vars(builtins), "__import__": import_module, "open": open_file}
 
-    def _is_replaced(self, file: Any) -> bool:
-        """Return True if *file* is a store that we replace for the program."""
-        try:
-            if self._is_owned(file, None) and os.path.getsize(file):
-                from hermes_actor.attach import replacements
+    def _face(self, base: str, load: Callable[[str], Any]) -> ModuleType:
+        if base not in self._faces:
+            make = self._make_shutil if base == "shutil" else self._make_face
+            self._faces[base] = make(load(base))
+        return self._faces[base]
 
-                replacements.watch_removals(self._settings["homes"])
-                return True
+    def _content_for(self, file: Any, mode: Any) -> Callable[[Any], Any] | None:
+        """Return what opens *file*, if that is a store that the program replaces."""
+        if self.has_failed or type(mode) is not str or "w" not in mode or "b" not in mode:
+            return None
+        try:
+            if not self._is_owned(file, None) or not os.path.getsize(file):
+                return None
         except OSError:
-            pass  # there is none
-        except Exception as error:
-            _say(f"{file} is replaced beside us: {error!r}")
-        return False
+            return None  # there is none
+        from hermes_actor.attach import replacements
+
+        replacements.watch_removals(self._settings["homes"])
+        return replacements.NewContent
 
     def _make_face(self, native: Any) -> ModuleType:
         face: Any = type(sys)("sqlite3", native.__doc__)
@@ -231,15 +256,12 @@ class _Finder:
         face.dbapi2 = face
 
         def connect(database: Any, *arguments: Any, **named: Any) -> Any:
-            uri = arguments[_URI_ARGUMENT] if len(arguments) > _URI_ARGUMENT else named.get("uri")
-            if self._is_owned(database, uri):
-                ours = self._our_connect(native)
-                if ours is not None:
-                    conn = ours(database, *arguments, **named)
-                    # A build that was installed since may lack it.
-                    getattr(conn, "expect_migration", lambda: None)()
-                    return conn
-            return native.connect(database, *arguments, **named)
+            way = None
+            try:
+                way = self._way_to(database, arguments, named, native)
+            except Exception as error:
+                self.give_up(f"{database} is not attached", error)
+            return (way or native.connect)(database, *arguments, **named)
 
         connect.__doc__ = native.connect.__doc__
         face.connect = connect
@@ -253,8 +275,13 @@ class _Finder:
             original = getattr(native, name)
 
             def call(*arguments: Any, **named: Any) -> Any:
-                paths = [*arguments[:2], *(named[name] for name in named if name in _PATHS)]
-                return self._of_home(paths, ours, original)(*arguments, **named)
+                function = None
+                try:
+                    paths = [*arguments[:2], *(named[name] for name in named if name in _PATHS)]
+                    function = self._of_home(paths, ours, original)
+                except Exception as error:
+                    self.give_up(f"{name} is not attached", error)
+                return (function or original)(*arguments, **named)
 
             for attribute in ("__doc__", "__name__"):
                 setattr(call, attribute, getattr(original, attribute))
@@ -271,21 +298,19 @@ class _Finder:
 
     def _of_home(
         self, paths: Sequence[Any], ours: str, original: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        """Return our function if one of *paths* is in an attached home, else the *original*."""
-        try:
-            homes = self._settings["homes"]
-            for path in paths:
+    ) -> Callable[..., Any] | None:
+        """Return our function if one of *paths* is in an attached home."""
+        homes = () if self.has_failed else self._settings["homes"]
+        for path in paths:
+            try:
                 real = os.path.realpath(os.fsdecode(path)) + os.sep
-                if any(real.startswith(home + os.sep) for home in homes):
-                    from hermes_actor.attach import folders
+            except (TypeError, ValueError):
+                continue  # no path: shutil says so
+            if any(real.startswith(home + os.sep) for home in homes):
+                from hermes_actor.attach import folders
 
-                    return folders.bound(ours, original, homes)
-        except TypeError:
-            pass  # no path: shutil says so
-        except Exception as error:
-            _say(f"{ours} is not attached: {error!r}")
-        return original
+                return folders.bound(ours, original, homes)
+        return None
 
     def _is_owned(self, database: Any, uri: object) -> bool:
         try:
@@ -298,19 +323,47 @@ class _Finder:
         except (TypeError, ValueError):  # sqlite3 says what is wrong with it
             return False
 
-    def _our_connect(self, native: Any) -> Callable[..., Any] | None:
+    def _way_to(
+        self, database: Any, arguments: Sequence[Any], named: Mapping[str, Any], native: Any
+    ) -> Callable[..., Any] | None:
+        """Return our ``connect`` for a store of a home, one that refuses, or none."""
+        uri = arguments[_URI_ARGUMENT] if len(arguments) > _URI_ARGUMENT else named.get("uri")
+        if not self._is_owned(database, uri):
+            return None
+        if self.has_failed:
+            return self._refusal(native, "has failed in this process")
         try:
             from hermes_actor.dbapi import connect
         except Exception as error:
             text = f"cannot be imported in this environment ({error})"
-            if self._is_required():
-                raise native.OperationalError(
-                    f"unable to open database file: hermes-actor {text}, and attach.required is"
-                    " set in config.yaml"
-                ) from error
-            _say(f"{text}; the program opens its databases by itself. {self._settings['advice']}")
+            refusal = self._refusal(native, text)
+            if refusal is None:
+                # For all stores, or for none: it may be there again with the next one.
+                self.has_failed = True
+                advice = self._settings["advice"]
+                _say(f"{text}; the program opens its databases by itself. {advice}")
+            return refusal
+
+        def open_store(*arguments: Any, **named: Any) -> Any:
+            conn = connect(*arguments, **named)
+            # A build that was installed since may lack it.
+            getattr(conn, "expect_migration", lambda: None)()
+            return conn
+
+        return open_store
+
+    def _refusal(self, native: Any, why: str) -> Callable[..., Any] | None:
+        """Return a ``connect`` that refuses, if the program must not open its stores by itself."""
+        if not self._is_required():
             return None
-        return connect
+
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise native.OperationalError(
+                f"unable to open database file: hermes-actor {why}, and attach.required is set in"
+                " config.yaml"
+            )
+
+        return refuse
 
     def _is_required(self) -> bool:
         """Return True if a home has ``attach: {required: true}``, without a parser of YAML."""
@@ -347,31 +400,39 @@ class _Loader:
     def get_code(self, name: str) -> CodeType | None:
         """Return the code for ``python -m``, which runs it in ``__main__``."""
         code: CodeType | None = self._loader.get_code(name)
-        if sys.argv[:1] == ["-m"] and code is not None:
-            try:
+        try:
+            if sys.argv[:1] == ["-m"] and code is not None:
                 self._finder.bind(sys.modules["__main__"], code)
-            except Exception as error:
-                _say(f"{name} is not attached: {error!r}")
+        except Exception as error:
+            self._finder.give_up(f"{name} is not attached", error)
         return code
 
     def exec_module(self, module: Any) -> None:
         """Run the code of *module*, bound; on any fault of ours, as if we were not there."""
-        module.__spec__.loader = module.__loader__ = self._loader
+        code = None
         try:
-            code = self._loader.get_code(module.__name__)
-            if code is not None:
-                self._finder.bind(module, code)
+            code = self._bound_code(module)
         except Exception as error:
-            _say(f"{module.__name__} is not attached: {error!r}")
-            code = None
+            self._finder.give_up(f"{module.__name__} is not attached", error)
         if code is None:
             self._loader.exec_module(module)
         else:
             exec(code, module.__dict__)
         try:
-            self._finder.replace(module)
+            if not self._finder.has_failed:
+                self._finder.replace(module)
         except Exception as error:
-            _say(f"{module.__name__} is not replaced: {error!r}")
+            self._finder.give_up(f"{module.__name__} is not replaced", error)
+
+    def _bound_code(self, module: Any) -> CodeType | None:
+        module.__spec__.loader = module.__loader__ = self._loader
+        try:
+            code: CodeType | None = self._loader.get_code(module.__name__)
+        except (ImportError, OSError, SyntaxError):
+            return None  # the loader says it once more
+        if code is not None:
+            self._finder.bind(module, code)
+        return code
 
 
 def _uses_bound(code: CodeType) -> bool:
