@@ -73,7 +73,7 @@ def fleet_stats(rows: Rows, agent_ids: Sequence[str], since: str) -> dict[str, R
         ("skills_count", "agent_skills"),
         ("mcp_count", "agent_mcp_servers"),
     ):
-        _count_effective(rows, made, field, assignments)
+        _count_effective(rows, made, wanted, field, assignments)
     return made
 
 
@@ -84,19 +84,22 @@ def _possible(agent_ids: Iterable[str]) -> list[str]:
     return [one for one in agent_ids if len(one) <= column.length]
 
 
-def _count_effective(rows: Rows, made: dict[str, Row], field: str, assignments: str) -> None:
+def _count_effective(
+    rows: Rows, made: dict[str, Row], wanted: str, field: str, assignments: str
+) -> None:
     item = TABLES[assignments].key[0]
     columns = f"a.agent_id AS agent_id, a.{item} AS item, a.enabled AS enabled"
     every = {
         row["item"]: bool(row["enabled"])
         for row in rows.all(f"SELECT {columns} FROM @{assignments} a WHERE a.agent_id = '*'")
     }
+    of_all = sum(every.values())
     for fields in made.values():
-        fields[field] = sum(every.values())
+        fields[field] = of_all
     for row in rows.all(
         f"SELECT {columns} FROM {rows.texts('wanted')}"
         f" CROSS JOIN @{assignments} a WHERE a.agent_id = wanted.value AND a.agent_id <> '*'",
-        {"wanted": dumps(_possible(made))},
+        {"wanted": wanted},
     ):
         made[row["agent_id"]][field] += bool(row["enabled"]) - every.get(row["item"], False)
 
