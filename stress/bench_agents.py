@@ -31,7 +31,6 @@ from support.servers import find, new_store
 from hermes_actor import AgentStore
 from hermes_actor.agents.vault import Vault
 
-PAGE = 150
 MEMORIES = 5_000
 SESSIONS = 50
 KEY = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
@@ -120,14 +119,15 @@ def filled(folder: Path, agents: int, events: int) -> Iterator[AgentStore]:
         end_actors(path)
 
 
-def questions(store: AgentStore, agents: int) -> dict[str, Callable[[], object]]:
+def questions(store: AgentStore, agents: int, few: int) -> dict[str, Callable[[], object]]:
+    """What is asked of a store; of *few* agents, and of all."""
     every = [name_of(number) for number in range(agents)]
-    page = every[:: max(1, agents // PAGE)][:PAGE]
+    page = every[:: max(1, agents // few)][:few]
     one = store.of(name_of(0))
     return {
         "fleet, all agents": lambda: store.agents.fleet_stats(every),
-        "fleet, 150 agents": lambda: store.agents.fleet_stats(page),
-        "usage, 150 agents": lambda: store.agents.fleet_usage(page),
+        f"fleet, {few} agents": lambda: store.agents.fleet_stats(page),
+        f"usage, {few} agents": lambda: store.agents.fleet_usage(page),
         "session list": lambda: one.sessions.list(),
         "memory search": lambda: one.memories.search("deployment of service 12"),
     }
@@ -186,7 +186,7 @@ def main() -> int:
             for agents in sorted(given.agents):
                 share = given.events * agents // max(given.agents)
                 store = stack.enter_context(filled(folder, agents, share))
-                asked[agents] = questions(store, agents)
+                asked[agents] = questions(store, agents, min(given.agents))
             for _ in range(given.rounds):
                 for agents, calls in asked.items():
                     for name, call in calls.items():
