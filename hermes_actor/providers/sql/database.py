@@ -14,15 +14,22 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from hermes_actor.errors import Closed, HermesActorError, OutcomeUnknown, RequestError
+from hermes_actor.errors import (
+    Closed,
+    ConstraintFailed,
+    HermesActorError,
+    OutcomeUnknown,
+    RequestError,
+)
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.dialect import Classification, RetryAction
+from hermes_actor.providers.sql.dialect import COMMITTED, Classification, RetryAction
 from hermes_actor.providers.sql.error_classes import pool_in_use
 from hermes_actor.providers.sql.receipts import (
     SESSIONS,
     Served,
     Ticket,
     Tickets,
+    apply_and_note,
     apply_once,
     sweep,
     sweep_is_due,
@@ -170,6 +177,8 @@ class Database:
             known.begin()
             if len(tickets) == 1 and not self._is_short(deadline):
                 outcome = self._write_at_once(tickets[0], known)
+                if outcome is None and self.dialect.notes_last(tickets[0]):
+                    outcome = self._write_and_note(tickets[0], deadline, known)
                 if outcome is not None:
                     return [outcome]
             with self.engine.connect() as conn:
@@ -178,6 +187,7 @@ class Database:
                     outcomes = self._apply(ServerConnection(conn, self.dialect), conn, tickets)
                     known.commits()
                     transaction.commit()
+                conn.info[COMMITTED] = True
                 known.uncertain = False
                 return outcomes
 
@@ -216,6 +226,29 @@ class Database:
                 return None
             known.uncertain = False
             return Outcome(row[0])
+
+    def _write_and_note(self, ticket: Ticket, deadline: float, known: _Try) -> Outcome | None:
+        """Apply a change and insert its receipt after it, with the result in it; ``None`` if
+        either is refused: nothing was changed, and the general way says why.
+
+        A receipt that is there, or comes with an earlier attempt that is still under way, refuses
+        this one as a whole: its key is unique, whichever statement meets it.
+        """
+        with self.engine.connect() as conn:
+            with conn.begin() as transaction:
+                self._limit(conn, deadline)
+                try:
+                    result = apply_and_note(
+                        ServerConnection(conn, self.dialect), ticket, self.served
+                    )
+                except (IntegrityError, ConstraintFailed):
+                    transaction.rollback()
+                    return None
+                known.commits()
+                transaction.commit()
+            conn.info[COMMITTED] = True
+            known.uncertain = False
+            return Outcome(result)
 
     def _apply(
         self, server: ServerConnection, conn: Connection, tickets: Sequence[Ticket]

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from hermes_actor.providers.sql.connection import ServerConnection
     from hermes_actor.providers.sql.receipts import Ticket
 
-__all__ = ["Classification", "Cursor", "RetryAction", "ServerDialect", "Settings", "Step"]
+__all__ = [
+    "COMMITTED", "Classification", "Cursor", "RetryAction", "ServerDialect", "Settings", "Step",
+]  # fmt: skip
 
 Cursor: TypeAlias = tuple[int, ...]
 """A position in the order of changes; opaque outside of the dialect."""
@@ -75,6 +77,11 @@ class Settings(NamedTuple):
             # Parameters are what people said to their agents: never in an error or a log.
             "hide_parameters": True,
         }
+
+
+COMMITTED = "hermes_actor_committed"
+"""In the facts of a connection: nothing was sent since its transaction was committed, so the pool
+may take it back without a rollback."""
 
 
 class RetryAction(Enum):
@@ -205,6 +212,10 @@ class ServerDialect(ABC):
         changed nothing. A receipt that exists makes it fail with an ``IntegrityError``.
         """
         return None
+
+    def notes_last(self, ticket: Ticket) -> bool:
+        """Return True for a change that takes fewer round trips with its receipt after it."""
+        return False
 
     def for_one_read(self, conn: Connection) -> Connection:
         """Return *conn* as a single statement that reads needs it, with the fewest round trips."""

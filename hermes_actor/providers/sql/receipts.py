@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Engine, bindparam, delete, func, select, update
+from sqlalchemy import Engine, bindparam, delete, func, insert, select, update
 
 from hermes_actor.errors import KeyReused, Unsupported
 from hermes_actor.providers.sql.connection import ServerConnection
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from hermes_actor.providers.sql.dialect import ServerDialect
 
 __all__ = [
-    "KEPT_CHANGES", "NIL", "SESSIONS", "About", "Served", "Ticket", "Tickets", "apply_once",
-    "note_of",
+    "KEPT_CHANGES", "NIL", "SESSIONS", "About", "Served", "Ticket", "Tickets", "apply_and_note",
+    "apply_once", "note_of",
 ]  # fmt: skip
 
 KEPT_CHANGES = 100_000
@@ -149,6 +149,18 @@ def apply_once(conn: ServerConnection, ticket: Ticket, served: Served = SESSIONS
         result = served.apply(conn, ticket.operation)
     if result is not None:
         conn.execute(_NOTE_RESULT, {**key, "answer": _encode(result)})
+    conn.dialect.notify_subscribers(conn)
+    return result
+
+
+def apply_and_note(conn: ServerConnection, ticket: Ticket, served: Served = SESSIONS) -> Any:
+    """Apply the change of *ticket*, and then insert its receipt with the result; return that.
+
+    Raises ``IntegrityError`` if there is a receipt already. The change was then made once more, and
+    its transaction has to be rolled back.
+    """
+    result = served.apply(conn, ticket.operation)
+    conn.execute(insert(changes), {**note_of(ticket, served), "result": _encode(result)})
     conn.dialect.notify_subscribers(conn)
     return result
 

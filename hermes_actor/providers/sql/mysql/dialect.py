@@ -21,6 +21,7 @@ from sqlalchemy import (
     Table,
     Text,
     create_engine,
+    event,
     func,
     insert,
     make_url,
@@ -30,12 +31,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mysql
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.pool import PoolResetState
 from sqlalchemy.sql.expression import cast as sql_cast
 
 from hermes_actor.api.provider import Capabilities
 from hermes_actor.errors import BadConfig, Busy
 from hermes_actor.providers.sql.connection import ServerConnection
-from hermes_actor.providers.sql.dialect import Cursor, ServerDialect, Step
+from hermes_actor.providers.sql.dialect import COMMITTED, Cursor, ServerDialect, Step
 from hermes_actor.providers.sql.mysql import search as searching
 from hermes_actor.providers.sql.mysql.errors import (
     DUPLICATE_KEY,
@@ -44,9 +46,12 @@ from hermes_actor.providers.sql.mysql.errors import (
     number_of,
 )
 from hermes_actor.providers.sql.query_tree import Node
+from hermes_actor.providers.sql.receipts import Ticket
 from hermes_actor.providers.sql.schema import fill_words
 from hermes_actor.providers.sql.tables import COMMON, changes, messages, metadata
 from hermes_actor.providers.sql.types import KEPT_NUL
+from hermes_actor.write_rules import NO_RULES
+from hermes_protocol.operations import MessageAppend
 
 __all__ = ["MySQLDialect"]
 
@@ -72,9 +77,10 @@ class MySQLDialect(ServerDialect):
 
     def engine(self, url: str) -> Engine:
         limit = max(1, round(self.settings.statement_timeout_seconds))
-        return create_engine(
+        engine = create_engine(
             _with_driver(url),
             **self.settings.engine_options(),
+            pool_reset_on_return=None,
             isolation_level="READ COMMITTED",
             connect_args={
                 "charset": "utf8mb4",
@@ -88,6 +94,8 @@ class MySQLDialect(ServerDialect):
                 f" innodb_lock_wait_timeout = {limit}",
             },
         )
+        event.listen(engine, "reset", _reset)
+        return engine
 
     classify = staticmethod(classify)
 
@@ -185,6 +193,16 @@ class MySQLDialect(ServerDialect):
             if not conn.invalidated:
                 conn.execute(text(f"SET SESSION {name} = DEFAULT"))
 
+    def notes_last(self, ticket: Ticket) -> bool:
+        # Only of this change is the result known after a statement of its own. What is looked at
+        # first, such as a turn, is read in the general way, under the lock of the receipt.
+        operation = ticket.operation
+        return (
+            type(operation) is MessageAppend
+            and not operation.turn
+            and self.settings.rules == NO_RULES
+        )
+
     def for_one_read(self, conn: Connection) -> Connection:
         # Into autocommit and back would be four statements more. The transaction that the
         # statement opens is READ COMMITTED, and ends when the connection returns to the pool.
@@ -261,6 +279,16 @@ class MySQLDialect(ServerDialect):
     def listen(self, engine: Engine, heard: threading.Event, stop: threading.Event) -> None:
         while not stop.wait(_POLL_SECONDS):
             heard.set()
+
+
+def _reset(connection: Any, record: Any, state: PoolResetState) -> None:
+    """Roll back what a connection brings back to the pool, unless nothing is open there.
+
+    The driver sends a ROLLBACK always: a round trip for each change, after its COMMIT.
+    """
+    committed = record.info.pop(COMMITTED, False)
+    if not (committed or state.transaction_was_reset or state.terminate_only):
+        connection.rollback()
 
 
 def _with_driver(url: str) -> URL:
