@@ -387,9 +387,8 @@ class WriteConnection:
             if not self.guard.intact():
                 self._files_replaced()
             self._recheck_files_at = self.env.monotonic() + limits.LOOK_AGAIN_SECONDS
-            self.checkpoints.wrote(
-                writes, self.env.monotonic(), self.env.size(self._wal) // self._frame_bytes, changes
-            )
+            frames = self.guard.wal_bytes // self._frame_bytes
+            self.checkpoints.wrote(writes, self.env.monotonic(), frames, changes)
         except OSError as error:
             # R3: what was not verified is not acknowledged. The client can ask for it again.
             self._forget_schema()

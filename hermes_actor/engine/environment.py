@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hermes_actor import failpoints
 from hermes_actor.engine.index.build_process import start_builder
@@ -21,7 +21,7 @@ from hermes_actor.system.fork import inside, outside
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Builder", "Environment"]
+__all__ = ["Builder", "Environment", "Look"]
 
 
 class Builder(Protocol):
@@ -36,21 +36,28 @@ class Builder(Protocol):
         ...
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+class Look(NamedTuple):
+    """One look at a file, with one system call."""
+
+    identity: tuple[int, int]
+    """Device and inode."""
+    stamp: tuple[int, int]
+    """Size and time of the last change: identity does not show a write in place."""
+
+
+def _look(path: str) -> Look | None:
     try:
         status = os.stat(path)
     except FileNotFoundError:
         # Only a missing file is an answer. Any other error leaves the question open, and the commit
         # that asked it is not acknowledged (R3).
         return None
-    return status.st_dev, status.st_ino
+    return Look((status.st_dev, status.st_ino), (status.st_size, status.st_mtime_ns))
 
 
 def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
+    found = _look(path)
+    return 0 if found is None else found.stamp[0]
 
 
 def _sleep(seconds: float) -> None:
@@ -99,7 +106,7 @@ class Environment:
 
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = _sleep
-    identity: Callable[[str], tuple[int, int] | None] = _identity
+    look: Callable[[str], Look | None] = _look
     size: Callable[[str], int] = _size
     write_again: Callable[[str], None] = _write_again
     sync: Callable[[int], None] | None = _sync

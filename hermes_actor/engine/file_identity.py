@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from hermes_actor.engine.environment import Environment
+    from hermes_actor.engine.environment import Environment, Look
     from hermes_actor.paths import StorePaths
 
 __all__ = ["FileIdentityGuard", "descriptor_of"]
@@ -34,6 +34,8 @@ class FileIdentityGuard:
         self._moved: _Moves | None = None
         self._shared_memory: int | None = None
         self._seen: tuple[object, _Moves] | None = None
+        self.wal_bytes = 0
+        """Length of the WAL when the files were found intact."""
 
     def remember(self) -> None:
         """Take the present files as the right ones, after recovery, when all of them exist."""
@@ -42,14 +44,23 @@ class FileIdentityGuard:
         self._shared_memory = descriptor_of(self._known[2])
         self._seen = None
 
+    def _looks(self) -> list[Look | None]:
+        return list(map(self._env.look, self._watched))
+
     def _identities(self) -> tuple[object, ...]:
-        return tuple(map(self._env.identity, self._watched))
+        return tuple(look and look.identity for look in self._looks())
 
     def intact(self) -> bool:
         """Return True if no file was replaced. Opens nothing: closing it would drop locks (G6)."""
-        # Before recovery there is nothing to compare: WAL and shared memory may not exist yet.
-        return self._known is None or (
-            self._identities() == self._known and not self.is_overwritten()
+        if self._known is None:
+            # Before recovery there is nothing to compare: WAL and shared memory may not exist yet.
+            return True
+        # In this order: a move of pages that begins after the look at the database is not in it.
+        moves, looks = self._moves(), self._looks()
+        db, wal, *_ = looks
+        self.wal_bytes = 0 if wal is None else wal.stamp[0]
+        return tuple(look and look.identity for look in looks) == self._known and not (
+            self._shows_overwriting(moves, db and db.stamp)
         )
 
     def is_overwritten(self) -> bool:
@@ -60,9 +71,11 @@ class FileIdentityGuard:
         else.
         """
         moves = self._moves()
+        return self._shows_overwriting(moves, _stamp(self._watched[0]))
+
+    def _shows_overwriting(self, moves: _Moves | None, stamp: object) -> bool:
         if moves is None or moves.attempted != moves.done:
             return False  # unknown, or a checkpoint of another program is at work
-        stamp = _stamp(self._watched[0])
         if self._seen is not None and moves == self._seen[1] and stamp != self._seen[0]:
             # Once more: one may have begun between the two looks.
             return self._moves() == moves
@@ -103,7 +116,8 @@ class FileIdentityGuard:
         and every other program by another: neither would see the locks or frames of the other.
         """
         shm = self._watched[2]
-        here = self._env.identity(shm)
+        found = self._env.look(shm)
+        here = found and found.identity
         if here is not None and any(_is(name, here) for name in _descriptors()):
             return False  # the one in its place is open; an unlinked one is of another file
         removed = f"{os.path.realpath(shm)} (deleted)"
