@@ -69,7 +69,8 @@ __all__ = [
     "TurnRequired",
     "UnknownProvider", "UnknownSession", "Unreachable", "Unsupported", "ValueTooLarge",
     "WrongKind", "by_code",
-    "cannot_use", "from_sqlite", "is_storage_failure", "missing_session", "without_origin",
+    "cannot_use", "from_sqlite", "is_no_room", "is_storage_failure", "missing_session",
+    "without_origin",
     "wrong_kind",
 ]  # fmt: skip
 
@@ -448,13 +449,18 @@ def wrong_kind(db: object, found: str, wanted: str) -> WrongKind:
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
+def is_no_room(error: OSError) -> bool:
+    """Return True if *error* says that the disk is full, or what its user may have of it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def cannot_use(db: object, path: object, error: OSError) -> HermesActorError:
     """Return the typed error for an ``OSError`` about *path*: the side folder of *db*, or a file
     in it."""
     read_only = error.errno in _NOT_WRITABLE
     words = "attempt to write a readonly database" if read_only else "unable to open database file"
     kind: type[HermesActorError] = ReadOnly if read_only else CannotOpen
-    if error.errno == errno.ENOSPC:
+    if is_no_room(error):
         kind = DiskFull
     return kind(f"{words}: {db} needs {path} ({error.strerror})", sqlite_message=words)
 

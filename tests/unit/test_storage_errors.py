@@ -1,5 +1,6 @@
 """Errors of the storage at a commit, in an operation and in a vacuum."""
 
+import errno
 import os
 import sqlite3
 from urllib.parse import quote
@@ -20,6 +21,7 @@ from support.files import names, raw
 from hermes_actor import exit_codes, limits
 from hermes_actor.engine.environment import Environment
 from hermes_actor.engine.jobs import Request
+from hermes_actor.engine.writer import Writer
 from hermes_actor.errors import (
     ActorBroken,
     Busy,
@@ -28,6 +30,7 @@ from hermes_actor.errors import (
     DiskFull,
     DiskIOError,
     OutcomeUnknown,
+    cannot_use,
 )
 from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import Connection
@@ -290,3 +293,16 @@ def test_error_that_does_not_come_again_costs_nothing(failing, path):
     assert keys(path) == ["1", "2"]
     # What a full-text table remembers of the failed try went with its connection.
     assert failing.connection.conn is not suspect
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_no_room_for_a_file_is_a_full_disk_also_by_a_quota(path, monkeypatch, number):
+    full = OSError(number, os.strerror(number))
+    assert isinstance(cannot_use(path, "a side file", full), DiskFull)
+
+    def refuse(*arguments, **named):
+        raise full
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(DiskFull, match=os.strerror(number)):
+        Writer(resolve_paths(path))

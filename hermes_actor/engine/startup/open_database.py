@@ -7,7 +7,6 @@ before the first acknowledgement: see :mod:`hermes_actor.engine.startup.recovery
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -15,7 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from hermes_actor import limits
 from hermes_actor.engine.kinds import Kind, kind_of
 from hermes_actor.engine.retry import is_busy, retry_busy
-from hermes_actor.errors import CannotOpen, DiskFull, DiskIOError, HermesActorError, from_sqlite
+from hermes_actor.errors import (
+    CannotOpen,
+    DiskFull,
+    DiskIOError,
+    HermesActorError,
+    from_sqlite,
+    is_no_room,
+)
 from hermes_actor.journal_mode import apply_wal_with_fallback
 from hermes_actor.sqlite import Connection, sqlite3
 from hermes_actor.store.rows import scalar
@@ -82,7 +88,7 @@ def _create_file(paths: StorePaths) -> bool:
         return False
     except OSError as error:
         words = "unable to open database file"
-        kind = DiskFull if error.errno == errno.ENOSPC else CannotOpen
+        kind = DiskFull if is_no_room(error) else CannotOpen
         raise kind(f"{words}: {paths.db} ({error.strerror})", sqlite_message=words) from error
     # A new name is durable when its folder is: without this a power cut could take the whole file
     # with everything that was acknowledged.
