@@ -6,7 +6,7 @@ import os
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,6 +35,17 @@ def pause(pid: int) -> None:
     """Stop a process, and wait until each of its threads stands still: until then it can answer."""
     os.kill(pid, signal.SIGSTOP)
     wait_for(lambda: _thread_states(pid) == {"T"})
+
+
+@contextlib.contextmanager
+def paused(pid: int) -> Iterator[None]:
+    """A process stands still for the time of a block."""
+    pause(pid)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def _thread_states(pid: int) -> set[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import click
 
-from hermes_actor.cli.every_store import all_option
+from hermes_actor.cli.every_store import all_option, ask_at_once
 from hermes_actor.cli.options import json_option
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.client.control import ask_status
@@ -23,9 +22,6 @@ __all__ = ["ps"]
 _ANSWER_SECONDS = 2.0
 """Longest wait for the answers of all actors together: an actor that runs answers in milliseconds,
 also beside a busy writer, and the others in the list should not wait for one that is stopped."""
-
-_ASKED_AT_ONCE = 64
-"""More actors are asked in turn: each question takes a thread and a socket while it waits."""
 
 
 @click.command()
@@ -75,11 +71,8 @@ def _nothing_known(pid: int | None, db: Path) -> dict[str, Any]:
 
 
 def _describe_all(running: Sequence[tuple[int, Path]]) -> list[dict[str, Any]]:
-    """Ask all actors at once: several that are silent take no longer than one."""
-    if not running:
-        return []
-    with ThreadPoolExecutor(min(len(running), _ASKED_AT_ONCE)) as pool:
-        return list(pool.map(lambda one: _describe(*one), running))
+    answers = ask_at_once(lambda one: _describe(*one), running)
+    return [answer.result() for answer in answers.values()]
 
 
 def _describe(pid: int, db: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -40,8 +40,10 @@ _INDENT = 12
 @click.command()
 @db_option
 @json_option
-@for_every_store()
-def status(db: Path | None, as_json: bool) -> int:
+@for_every_store(ask=lambda paths: ask_status(paths))
+def status(
+    db: Path | None, as_json: bool, ask: Callable[[StorePaths], Status | None] | None = None
+) -> int:
     """Show whether an actor is running, and its state.
 
     If config.yaml names a server, shows whether it answers and what it guarantees.
@@ -64,7 +66,7 @@ def status(db: Path | None, as_json: bool) -> int:
         return server_status(chosen, as_json)
     paths = resolve_paths(db or (chosen and chosen.file) or default_db_path())
     try:
-        report = ask_status(paths)
+        report = (ask or ask_status)(paths)
     except DeadlineExceeded as error:
         return _print_silent(paths, "not answering", str(error), as_json)
     if report is None and (owner := lock_holder(paths)) is not None:
