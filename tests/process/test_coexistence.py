@@ -4,7 +4,6 @@ Nothing of either side is lost or doubled, each finds what the other wrote, and 
 waited for or named.
 """
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -13,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 
 import pytest
-from support.actors import actor_pid, stop_actor
+from support.actors import actor_pid, pause, stop_actor
 from support.files import FTS_TABLES, TRIGGERS, names, query
 from support.peer import peer, run_peer
 
@@ -451,7 +450,7 @@ def kill_all(path, clients):
 
     First the actor stands still, so that no client can start another one.
     """
-    os.kill(actor_pid(path), signal.SIGSTOP)
+    pause(actor_pid(path))
     acknowledged = {}
     for name, client in clients.items():
         client.kill()

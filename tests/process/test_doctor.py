@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from support.actors import folder_of
+from support.actors import folder_of, paused
 from support.fake_builds import command, serving
 from support.peer import FOLDER
 from support.processes import own_mounts
@@ -226,10 +225,8 @@ def test_foreign_holders_are_named_and_the_actor_is_none(quiet):
 
 
 def test_an_actor_that_does_not_answer(quiet):
-    with serving(quiet) as actor:
-        os.kill(actor.pid, signal.SIGSTOP)
+    with serving(quiet) as actor, paused(actor.pid):
         code, found = examine(quiet, "--quick")
-        os.kill(actor.pid, signal.SIGCONT)
     assert code == exit_codes.BROKEN
     assert of(found, "actor", "broken")[0]["advice"] == f"hermes-actor stop --db {quiet} --force"
 

@@ -15,6 +15,7 @@ from support.actors import (
     contents,
     folder_of,
     own,
+    pause,
     socket_of,
     wait_for,
     wait_gone,
@@ -474,7 +475,7 @@ def test_successor_that_is_stopped_while_it_serves_is_left_alone(path, tmp_path)
         writer_load(path) as running,
     ):
         new = succeed(path)
-        os.kill(new, signal.SIGSTOP)
+        pause(new)
         assert old.exit_code() == 0
         assert actors_of(path) == {new}
         os.kill(new, signal.SIGCONT)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from support.actor_process import served
-from support.actors import own, wait_for
+from support.actors import own, pause, wait_for
 from support.files import query
 from support.processes import run_python
 from support.wire import Wire, append, request
@@ -102,8 +102,7 @@ def settle(db, paths):
 def standing_still(actor):
     """What happens in the block happens for the actor in one moment, between two transactions."""
     while True:
-        os.kill(actor.pid, signal.SIGSTOP)
-        wait_for(lambda: "T" in Path(f"/proc/{actor.pid}/stat").read_text().rpartition(")")[2])
+        pause(actor.pid)
         if f"POSIX  ADVISORY  WRITE {actor.pid} " not in Path("/proc/locks").read_text():
             break
         os.kill(actor.pid, signal.SIGCONT)

@@ -13,10 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
-from support.actors import contents, folder_of, wait_for
+from support.actors import contents, folder_of, pause, wait_for
 from support.fake_builds import around, command, serving, touch
 from support.files import query, write_lock
 from support.wire import Wire, append, create, request
@@ -354,18 +353,13 @@ def test_drain_does_not_wait_for_a_holder(path):
 # --- given up ------------------------------------------------------------------------------------
 
 
-def standing_still(pid):
-    os.kill(pid, signal.SIGSTOP)
-    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_restore_that_was_given_up_is_not_made_later(path, number):
     with serving(path) as actor, contextlib.closing(SessionDB(path)) as db:
         db.create_session("s", "cli")
         command("backup", "--db", path)
         db.append_message("s", "user", "after the copy")
-        standing_still(actor.pid)
+        pause(actor.pid)
         with subprocess.Popen(
             [sys.executable, "-m", "hermes_actor", "restore", "--db", path, "--yes", "--no-backup"],
             stderr=subprocess.PIPE,
@@ -395,7 +389,7 @@ def test_maintenance_is_not_begun_for_a_connection_that_is_gone(path):
         copy = prepared_copy(path)
         assert other.do(2, append("s", "after the copy"))["t"] == "ok"
         with Wire(path) as client:
-            standing_still(actor.pid)
+            pause(actor.pid)
             client.send(ask(-1, "restore", path=str(copy)))
         os.kill(actor.pid, signal.SIGCONT)
         assert other.do(3, append("s", "later"))["t"] == "ok"

@@ -119,13 +119,14 @@ def test_time_of_a_silent_actor_does_not_count_against_the_next_owner(path, monk
 EXITS = """
 import os, signal, sys, threading, time
 from pathlib import Path
+from support.actors import pause
 from support.subprocess_env import tell
 from hermes_actor import SessionDB
 
 db = SessionDB(Path(sys.argv[1]), mode="actor", timeout=600)
 db.create_session("s", "cli")
 pid = db._port.statistics()["pid"]
-os.kill(pid, signal.SIGSTOP)
+pause(pid)
 threading.Thread(target=db.append_message, args=("s", "user", "x" * 900_000), daemon=True).start()
 while not db._port._connection.protocol.in_flight:
     time.sleep(0.01)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.actors import end_actors
+from support.actors import end_actors, pause
 
 from hermes_actor import SessionDB
 from hermes_actor.client.control import ask_status
@@ -84,7 +84,7 @@ def test_the_turn_of_a_killed_process_is_free(db):
 
 def test_a_stopped_holder_keeps_its_turn_until_its_time_is_over_and_writes_nothing_after(db):
     with holder(db, seconds=2.0) as process:
-        os.kill(process.pid, signal.SIGSTOP)
+        pause(process.pid)
         [held] = db.list_turns()
         with db.turn("s", wait=60) as turn:
             assert time.time() >= held.until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.actor_process import served
-from support.actors import actor_pid, folder_of, stop_actor, wait_for, wait_gone
+from support.actors import actor_pid, folder_of, pause, stop_actor, wait_for, wait_gone
 from support.files import FTS_TABLES, query
 from support.processes import run_python
 
@@ -162,7 +162,7 @@ def test_actor_that_ends_takes_the_process_along(path, how):
         pid = actor_pid(path)
         if how == signal.SIGTERM:
             # It never finishes: an actor that waited for it would not end.
-            os.kill(builder, signal.SIGSTOP)
+            pause(builder)
         os.kill(pid, how)
         wait_gone(pid)
         if how == signal.SIGTERM:
@@ -181,7 +181,7 @@ def test_handoff_while_a_text_is_built_leaves_it_to_the_successor(path):
         (builder,) = wait_for(lambda: builders(path))
         old = actor_pid(path)
         # Stopped, it is at work for as long as the hand-off takes.
-        os.kill(builder, signal.SIGSTOP)
+        pause(builder)
         new = request_handoff(resolve_paths(path), sys.executable)["pid"]
         assert new != old
         after = other.append_message("s", "user", "walrus heron")

@@ -2,7 +2,6 @@
 
 import html
 import os
-import signal
 import sys
 import threading
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from support.actors import actor_pid, stop_actor
+from support.actors import actor_pid, paused, stop_actor
 from support.web import WebProcess
 
 from hermes_actor import SessionDB
@@ -276,13 +275,10 @@ def test_an_actor_that_does_not_answer_is_said_to_be_silent(home, monkeypatch):
     with SessionDB(home / "state.db") as db:
         db.set_meta("a", "1")
         pid, watch = actor_pid(home / "state.db"), StatusWatch(resolve_paths(home / "state.db"))
-        try:
-            assert watch.look().pid == pid
-            os.kill(pid, signal.SIGSTOP)
+        assert watch.look().pid == pid
+        with paused(pid):
             assert watch.look() == "not answering"
             assert watch.look() == "not answering"
-        finally:
-            os.kill(pid, signal.SIGCONT)
         deadline = time.monotonic() + SECONDS
         while isinstance(watch.look(), str):  # the busy machine may need more than 0.2 s
             assert time.monotonic() < deadline
