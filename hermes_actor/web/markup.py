@@ -19,6 +19,7 @@ from markupsafe import Markup
 from hermes_actor._version import __version__
 from hermes_actor.tools.timestamps import in_words
 from hermes_actor.web import charts
+from hermes_actor.web.parameters import LONGEST_TEXT
 
 __all__ = ["FOLDER", "environment", "render"]
 
@@ -28,12 +29,24 @@ _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
+class _Long(str):
+    """A text that a view has cut already, or that is shown whole."""
+
+    __slots__ = ()
+
+
 def plain(value: Any) -> Any:
-    """Return a text without control characters, which neither markup nor a reader can take."""
+    """Return a text as a page can take it.
+
+    Without control characters, which neither markup nor a reader can take; and cut, unless the
+    template says that it may be long: ids and names in a store have no limit.
+    """
     if not isinstance(value, str):
         return "" if value is None else value
     if isinstance(value, Markup):
         return value  # what a macro has made, and escaped
+    if len(value) > LONGEST_TEXT and not isinstance(value, _Long):
+        value = value[:LONGEST_TEXT] + "…"
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
@@ -81,15 +94,16 @@ def _duration(seconds: Any) -> str:
 def _query(**values: Any) -> str:
     """Return values as the query of an address; those that are ``None`` or False are left out."""
     given = {
-        name: "1" if value is True else str(value)
+        # A character more than a value may have: what is longer is refused, and not another one.
+        name: "1" if value is True else str(value)[: LONGEST_TEXT + 1]
         for name, value in values.items()
         if value is not None and value is not False and value != ""
     }
-    return urlencode(given, errors="replace")
+    return _Long(urlencode(given, errors="replace"))
 
 
 def _pretty(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return _Long(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
 
 def environment() -> Environment:
@@ -100,7 +114,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.filters |= {
         "date": _date, "machine_date": _machine_date, "moment": _moment, "number": _number,
-        "money": _money, "size": _size, "duration": _duration, "pretty": _pretty,
+        "long": _Long, "money": _money, "size": _size, "duration": _duration, "pretty": _pretty,
     }  # fmt: skip
     made.globals |= {
         "query": _query, "columns": charts.columns, "rows": charts.rows, "version": __version__,

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from hermes_actor.errors import BadValue
 
-__all__ = ["Parameter", "Values", "values_of"]
+__all__ = ["LONGEST_TEXT", "Parameter", "Values", "values_of"]
 
 Values = dict[str, Any]
 
-_LONGEST_TEXT = 2000
-"""Characters of one value: ids, titles and searches are shorter."""
+LONGEST_TEXT = 2000
+"""Characters of one value: ids, titles and searches are shorter. Pages show as many of one."""
 
 
 class Parameter(NamedTuple):
@@ -60,8 +60,8 @@ class Parameter(NamedTuple):
     def _text(self, given: Any) -> str:
         if not isinstance(given, str):
             raise BadValue(f"{self.name} is a text")
-        if len(given) > _LONGEST_TEXT:
-            raise BadValue(f"{self.name} is longer than {_LONGEST_TEXT:,} characters")
+        if len(given) > LONGEST_TEXT:
+            raise BadValue(f"{self.name} is longer than {LONGEST_TEXT:,} characters")
         if self.choices and given not in self.choices:
             raise BadValue(f"{self.name} is one of {', '.join(self.choices)}")
         return given

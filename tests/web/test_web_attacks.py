@@ -372,3 +372,35 @@ def test_a_file_that_holds_something_else_has_new_live_pages(home):
     assert (after.store.kind, before.is_full, after.is_full) == ("agents", True, False)
     assert site.live(store) is after
     stores.close()
+
+
+def test_ids_and_names_without_an_end_are_pages_of_bounded_size(changing, home):
+    long = "<" * 400_000
+    with SessionDB(home / "state.db") as db:
+        for number in range(60):
+            session = f"s{number}{long if number % 2 else ''}"
+            db.create_session(session, f"cli{long}", model=f"m{long}")
+            db.append_message(session, "user", "hello walrus")
+        db.append_message("s0", "tool", "done", tool_name=long)
+        db.append_message("s0", "assistant", "x", tool_calls=[{"function": {"name": long}}])
+    for path in ("sessions", "search?q=walrus", "insights?tools=1", "session?id=s0", "chats",
+                 "do/prune?older_than_days=1", "session?id=s1%3C"):  # fmt: skip
+        page = changing.get(f"/s/state.db/{path}")
+        assert page.status_code == 200, path
+        assert len(page.content) < 3_000_000, path
+
+
+def test_long_values_stay_whole_in_forms_and_addresses(changing, home):
+    ident = "大" * 1900
+    with SessionDB(home / "state.db") as db:
+        db.create_session(ident, "cli")
+        page = changing.get("/s/state.db/do/archive", params={"id": ident}).text
+        csrf = page.partition('name="csrf" value="')[2].partition('"')[0]
+        assert f'name="id" value="{ident}"' in page
+        form = {"id": ident, "csrf": csrf}
+        done = changing.post("/s/state.db/do/archive", data=form)
+        assert done.status_code == 303
+        assert changing.get(done.headers["location"]).status_code == 200
+        listed = changing.get("/s/state.db/sessions?archived=1").text
+        assert f"id={quote(ident)}" in listed
+        assert changing.get("/s/state.db/session", params={"id": ident}).status_code == 200
