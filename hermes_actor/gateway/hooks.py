@@ -32,7 +32,7 @@ class Hooks:
 
     def __init__(self, *, entry_points: bool = True, seconds: float = HOOK_SECONDS) -> None:
         self._hooks: dict[str, list[Hook]] = defaultdict(list)
-        self._seconds = seconds
+        self.seconds = seconds
         if entry_points:
             self._load()
 
@@ -60,9 +60,9 @@ class Hooks:
             target=self.call, args=(event,), kwargs=arguments, daemon=True, name=event
         )
         runner.start()
-        runner.join(self._seconds)
+        runner.join(self.seconds)
         if runner.is_alive():
-            _log.warning("hooks of %s were still running after %.0f s", event, self._seconds)
+            _log.warning("hooks of %s were still running after %.0f s", event, self.seconds)
         return not runner.is_alive()
 
     def _call(self, event: str, hook: Hook, arguments: dict[str, Any]) -> None:

@@ -11,13 +11,15 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsInt
 
 import hermes_protocol.operations as ops
-from hermes_actor.api.base import fenced
-from hermes_actor.api.turns import ended_turn
+from hermes_actor.api.base import fenced, token_of
+from hermes_actor.api.turns import Turn, ended_turn
+from hermes_actor.errors import TurnBusy, TurnLost
 from hermes_actor.gateway.chats import ActiveProcesses, Chats, local_time, readable
 from hermes_actor.gateway.config import GatewayConfig
 from hermes_actor.gateway.entries import NOT_PENDING, NOT_RESET, SessionEntry, pending_marks
@@ -42,6 +44,8 @@ _log = logging.getLogger("hermes_actor.gateway")
 _TOUCH_SECONDS = 60.0
 """A route that was used less than this ago is not written for another message."""
 _RECENT_SECONDS = 120
+_RESET_SECONDS = 5.0
+"""What a reset takes after its hook, at most."""
 
 
 class SessionStore(Chats):
@@ -114,7 +118,8 @@ class SessionStore(Chats):
             kept = self._kept(state, now)
             if kept is not None:
                 return kept
-            self._before_reset(state, now)
+            if self._is_to_be_remembered(state, now) or self._is_ending(state, now):
+                return self._remember_and_open(source, state)
         return self._open(source, key, now, state, force_new)
 
     def _kept(self, state: RouteState, now: datetime) -> SessionEntry | None:
@@ -125,6 +130,8 @@ class SessionStore(Chats):
         moved = state.tip != entry["session_id"]
         new = entry.get("created_at") == entry.get("updated_at") or entry.get("suspended")
         if not fresh or moved or new or session is None or session.ended_at is not None:
+            return None
+        if _is_flushed(state):
             return None
         if self._reason(state, now) is not None:
             return None
@@ -138,6 +145,7 @@ class SessionStore(Chats):
         now: datetime,
         state: RouteState | None,
         force_new: bool,
+        turn: Turn | None = None,
     ) -> SessionEntry:
         policy = self.config.get_reset_policy(source.platform, source.chat_type)
         limits = policy.thresholds(now)
@@ -157,6 +165,7 @@ class SessionStore(Chats):
             force_new=force_new,
             seen=None if state is None else state.route.entry["session_id"],
             gone=0 if state is None else ended_turn(state.turn),
+            turn=token_of(turn),
         )
         return self._changed(key, self.db._submit(operation), source)
 
@@ -326,12 +335,42 @@ class SessionStore(Chats):
         self._import_once()
         return super()._peek(key)
 
-    def _before_reset(self, state: RouteState, now: datetime) -> None:
-        """Call the memory hook for a session that ends with the next operation."""
-        reason = self._reason(state, now)
-        if reason is None or state.route.entry.get("expiry_finalized"):
-            return
-        self.remember(state, reason)
+    def _is_to_be_remembered(self, state: RouteState, now: datetime) -> bool:
+        """Return True if the session ends with the next operation, and its hook is to be called."""
+        if state.route.entry.get("expiry_finalized") or not self.hooks.has("before_reset"):
+            return False
+        return self._reason(state, now) is not None
+
+    def _is_ending(self, state: RouteState, now: datetime) -> bool:
+        """Return True if another one calls the memory hook of the session, and then ends it."""
+        is_flushed = self.has_turn(state) and _is_flushed(state)
+        return is_flushed and self._reason(state._replace(turn=None), now) is not None
+
+    def _remember_and_open(self, source: SessionSource, state: RouteState) -> SessionEntry:
+        """Call the memory hook of a session and end it, under one turn of its conversation.
+
+        So messages that come together call it once, and a watcher does not call it besides. Another
+        one's turn of a suspended chat is not waited for: its holder may be stuck.
+        """
+        key, tip = state.route.key, state.tip
+        wait = self.hooks.seconds + _RESET_SECONDS
+        if self.has_turn(state) and not _is_flushed(state):
+            wait = 0.0
+        try:
+            turn = self.db.turn(tip, holder="reset", kind="flush", wait=wait)
+        except TurnBusy:
+            return self._open(source, key, self.clock(), state, False)
+        with turn:
+            again, now = self.state(key), self.clock()
+            if again is None or again.tip != tip:
+                return self._open(source, key, now, again, False)  # another one has ended it
+            again = again._replace(turn=None)
+            reason = self._reason(again, now)
+            if reason is not None and self._is_to_be_remembered(again, now):
+                self.remember(again, reason)
+            with suppress(TurnLost):  # an operator, or a clock, has ended it meanwhile
+                return self._open(source, key, self.clock(), again, False, turn)
+        return self._open(source, key, self.clock(), again, False)
 
     def remember(self, state: RouteState, reason: str) -> bool:
         """Give the hook ``before_reset`` its chance, unless the conversation is too short for it.
@@ -430,6 +469,11 @@ class SessionStore(Chats):
     def get_transcript_path(self, session_id: str) -> Path:
         """Return the path of the transcript file. Raises ``ValueError`` for an id like a path."""
         return self.transcripts.path(session_id)
+
+
+def _is_flushed(state: RouteState) -> bool:
+    """Return True if the turn of a conversation is that of a memory hook, and not of an answer."""
+    return state.turn is not None and state.turn.kind == "flush"
 
 
 def _default_db() -> SessionDB:

@@ -461,6 +461,16 @@ def _marked_before_written() -> None:
     _put(transcripts.Transcripts, "_mark", mark)
 
 
+def _claimed_by_all() -> None:
+    """Every watcher that asks for an expired session gets it."""
+    import hermes_protocol.operations as ops
+    from hermes_actor.store import dispatch  # noqa: F401 - registers what is replaced
+    from hermes_actor.store.registry import APPLY
+
+    assert ops.RouteClaim in APPLY
+    APPLY[ops.RouteClaim] = lambda conn, op: True
+
+
 def _index_without_lock() -> None:
     """The index file is written from a snapshot that another process may have overtaken."""
     from hermes_actor.gateway.mirror import Mirror
@@ -515,6 +525,7 @@ BREAKS: dict[str, Callable[[], None]] = {
     "any-state": _any_state,
     "late-maintenance": _late_maintenance,
     "indexed-inside": _indexed_inside,
+    "claimed-by-all": _claimed_by_all,
 }
 """Of the process under test, by name."""
 

@@ -474,6 +474,80 @@ def test_hooks_that_fail_stop_nothing(open_chats, db, local_time, caplog, error)
         assert f"of {event} failed" in caplog.text
 
 
+def test_messages_that_come_together_call_the_memory_hook_once(open_chats, db, local_time):
+    """Two gateways of a chat that has expired: one calls the hook, and both go on together."""
+    called = []
+
+    def remember(entry, **_):
+        called.append(entry.session_id)
+        time.sleep(0.5)
+
+    gateways = []
+    for _ in range(2):
+        hooks = Hooks(entry_points=False)
+        hooks.add("before_reset", remember)
+        gateways.append(open_chats(hooks=hooks))
+    old = gateways[0].get_or_create_session(DM).session_id
+    for number in range(4):
+        message = {"role": "user", "content": str(number), "timestamp": local_time().isoformat()}
+        gateways[0].append_to_transcript(old, message)
+    local_time.passes(hours=2)
+    entries = []
+    start = threading.Barrier(4)
+
+    def ask(number):
+        start.wait()
+        entries.append(gateways[number % 2].get_or_create_session(DM))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert called == [old]
+    assert len({entry.session_id for entry in entries}) == 1
+    assert old not in {entry.session_id for entry in entries}
+    assert db.get_session(old)["end_reason"] == "idle"
+    # The next session gets its own call.
+    new = entries[0].session_id
+    for number in range(4):
+        message = {"role": "user", "content": str(number), "timestamp": local_time().isoformat()}
+        gateways[0].append_to_transcript(new, message)
+    local_time.passes(hours=2)
+    gateways[1].get_or_create_session(DM)
+    assert called == [old, new]
+    assert db.list_turns() == []
+
+
+def test_a_message_that_comes_during_the_memory_hook_begins_the_next_session(
+    open_chats, db, local_time
+):
+    """The watcher has called the hook: the session that it is about ends, and goes on no more."""
+    reached, go_on = threading.Event(), threading.Event()
+    hooks = Hooks(entry_points=False)
+    hooks.add("before_reset", lambda **_: (reached.set(), go_on.wait(60)))
+    watching, chats = open_chats(hooks=hooks), open_chats()
+    old = chats.get_or_create_session(DM).session_id
+    for number in range(4):
+        message = {"role": "user", "content": str(number), "timestamp": local_time().isoformat()}
+        chats.append_to_transcript(old, message)
+    local_time.passes(hours=2)
+    finished, opened = [], []
+    watcher = threading.Thread(target=lambda: finished.extend(Watcher(watching).round()))
+    watcher.start()
+    assert reached.wait(60)
+    message = threading.Thread(target=lambda: opened.append(chats.get_or_create_session(DM)))
+    message.start()
+    wait_until(db.list_turn_waiters)
+    go_on.set()
+    watcher.join()
+    message.join()
+    assert finished == [old]
+    (entry,) = opened
+    assert (entry.session_id != old, entry.auto_reset_reason) == (True, "idle")
+    assert db.list_turn_waiters() == db.list_turns() == []
+
+
 # --- messages, turns ---------------------------------------------------------------------------
 
 

@@ -74,7 +74,8 @@ def _reason(tables: Tables, op: ops.RouteOpen, found: StoredRoute, tip: str) -> 
     """Return why the session of a route is to be reset now, if it is."""
     if found.entry.get("suspended"):
         return "suspended"
-    if op.held or holds(tables, tip, op.now):
+    # The turn under which the memory hook was called does not keep the session.
+    if op.held or (not op.turn and holds(tables, tip, op.now)):
         return None
     used = last_use(found, tables.last_message(tip), op.now)
     return reset_reason(found.entry, used, op.idle_before, op.daily_before, op.fresh_after)
