@@ -166,3 +166,53 @@ def test_a_gateway_whose_chats_cannot_be_kept_in_the_store_keeps_its_own_index(
     with closing(sqlite3.connect(f"file:{home / 'state.db'}?mode=ro", uri=True)) as conn:
         tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
     assert "hermes_actor_routes" not in tables
+
+
+STORED_TWICE = """
+import json, os
+from hermes_actor.attach import boot
+from hermes_actor.attach.typed import TYPED_FINGERPRINTS
+
+if sys.argv[2] == "attached":
+    boot.install({
+        "scheme": boot.SCHEME, "homes": [os.environ["HERMES_HOME"]],
+        "names": ["hermes_state", "gateway"], "folder": sys.argv[1],
+        "editable": False, "advice": "", "typed": dict(TYPED_FINGERPRINTS),
+    })
+from pathlib import Path
+import gateway.session as session
+from gateway.config import GatewayConfig, Platform
+
+store = session.SessionStore(Path(os.environ["HERMES_HOME"]) / "sessions", GatewayConfig())
+source = session.SessionSource(platform=Platform.TELEGRAM, chat_id="1", user_id="u1")
+session_id = store.get_or_create_session(source).session_id
+message = {"role": "user", "content": "hello", "message_id": "m1"}
+rows = []
+for by_the_agent in (False, True):
+    store._db.append_message(session_id, "user", "hello")  # the agent, which knows no id
+    store.append_to_transcript(session_id, message, skip_db=by_the_agent)
+    rows.append(len(store._db.get_messages(session_id)))
+print(json.dumps(rows))
+"""
+
+
+@pytest.mark.parametrize("version", TESTED_RELEASES)
+def test_rows_that_gateway_and_agent_write_are_those_that_they_write_without_us(version, tmp_path):
+    """A second row arises without ``skip_db``, which gateways of 0.17.0 and later always pass."""
+    if not stores_of(version).is_dir():
+        pytest.skip("the agent program is not installed")
+    rows = {}
+    for way in ("attached", "alone"):
+        home = tmp_path / way
+        home.mkdir()
+        (home / "config.yaml").write_text("gateway: {merge_doubled_rows: true}\n")
+        words = [sys.executable, "-P", "-c", STUBS + STORED_TWICE, str(stores_of(version)), way]
+        env = environment(version, home) | {"HOME": str(tmp_path)}
+        try:
+            done = subprocess.run(
+                words, env=env, stdout=subprocess.PIPE, text=True, timeout=200, check=True
+            )
+        finally:
+            end_actors(home / "state.db")
+        rows[way] = json.loads(done.stdout.splitlines()[-1])
+    assert rows == {"attached": [2, 3], "alone": [2, 3]}
