@@ -169,10 +169,12 @@ def _show(
         ]
         print(f"{chats:>8}  {cells[0]:>14}  {cells[1]:>14}  {cells[2]:>10}")
     few, many = min(steady), max(steady)
-    print(f"steady, {many} chats : {few} chats = {middle(steady[many]) / middle(steady[few]):.2f}")
+    ratio = middle(steady[many]) / middle(steady[few])
+    print(f"steady, {many} chats : {few} chats = {ratio:.2f}   (wanted: at most 1.3)")
     for chats in sorted(set(steady) & set(peer)):
         times = middle(peer[chats]) / middle(steady[chats])
-        print(f"peer : ours with {chats} chats = {times:.0f}")
+        wanted = "   (wanted: at least 100)" if chats == 1000 else ""
+        print(f"peer : ours with {chats} chats = {times:.0f}{wanted}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import hermes_protocol.operations as ops
 from hermes_actor.gateway.entries import SessionEntry, is_safe_key
 from hermes_actor.store import queries
 from hermes_actor.store.gateway.entries import dumps
+from hermes_actor.system.descriptors import read_regular
 
 if TYPE_CHECKING:
     from hermes_actor.session_db import SessionDB
@@ -52,7 +53,7 @@ def index_differences(file: Path, routes: Sequence[StoredRoute]) -> list[str]:
 def read_index(file: Path) -> dict[str, SessionEntry]:
     """Return the entries of an index file; broken ones are named in the log and left out."""
     try:
-        data: Any = json.loads(file.read_text("utf-8"))
+        data: Any = json.loads(read_regular(file).decode("utf-8"))
     except (OSError, RecursionError, ValueError) as error:
         _log.warning("%s cannot be read and is left out: %s", file, error)
         return {}

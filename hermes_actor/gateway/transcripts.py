@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import stat
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from hermes_actor.gateway.entries import is_safe_id
 from hermes_actor.gateway.folder_lock import folder_lock
 from hermes_actor.store import message_codec as codec
 from hermes_actor.store import queries
+from hermes_actor.system.descriptors import read_regular
 from hermes_protocol.values import to_value
 
 if TYPE_CHECKING:
@@ -88,15 +90,15 @@ class Transcripts:
             self._mark(session_id, [], 0, 0)
         last_id, lines, size = mark or (0, 0, 0)
         known, rows = self._db._query(queries.messages_after, session_id, last_id)
-        if known != lines:
-            # Replaced or taken back: the file is written once more, from the first message on.
+        if known != lines or (rows and not _reaches(path, size)):
+            # Replaced or taken back, or the file was cut or removed: all of it is written again.
             last_id, lines, size = 0, 0, 0
             _known, rows = self._db._query(queries.messages_after, session_id, 0)
         elif not rows:
             return False
         head = self._head(session_id) if not lines else b""
         data = head + b"".join(_line(row) for row in rows)
-        if known == lines and size:
+        if size:
             _append(path, size, data)
         else:
             _replace(path, data)
@@ -148,7 +150,7 @@ class Transcripts:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Return the messages of a file; broken lines are named in the log and left out."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError:
         return []
     found = []
@@ -224,6 +226,15 @@ def _iso(seconds: float) -> str:
 
 def _is_meta(message: dict[str, Any]) -> bool:
     return message.get("role") == "session_meta"
+
+
+def _reaches(path: Path, size: int) -> bool:
+    """Return True if a file has the bytes that were written, or none were."""
+    try:
+        found = path.stat()
+    except OSError:
+        return not size
+    return stat.S_ISREG(found.st_mode) and found.st_size >= size
 
 
 def _append(path: Path, size: int, data: bytes) -> None:

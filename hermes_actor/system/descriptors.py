@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import stat
 from io import FileIO
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["is_readable", "open_private"]
+__all__ = ["is_readable", "open_private", "read_regular"]
 
 
 class _HasDescriptor(Protocol):
@@ -35,4 +37,17 @@ def open_private(path: Path) -> FileIO:
 
 def _open_private(path: str, flags: int) -> int:
     # The flags of open() have O_CLOEXEC already: no child inherits the file, and a lock on it.
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    # Not blocking: a FIFO in the place of a lock would wait for a reader, for ever.
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a file. Raises ``OSError`` for a FIFO or a device: it may not end."""
+    with open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return file.read()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)

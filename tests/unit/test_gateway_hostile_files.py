@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -172,3 +173,55 @@ def test_process_that_stands_still_with_a_lock_holds_up_no_answer(store, folder,
     store.transcripts.catch_up()
     assert (folder / "sessions.json").exists()
     assert (folder / f"{done[0]}.jsonl").exists()
+
+
+# --- files that are no files, or not as they were left --------------------------------------------
+
+
+def in_time(call):
+    """Run *call* in a thread and return its answer; it must not wait for ever."""
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(call()), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    return answers[0]
+
+
+@pytest.mark.parametrize("name", ["sessions.json", ".sessions.lock", ".transcripts.lock"])
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
+def test_special_file_in_the_place_of_a_derived_one_holds_up_no_chat(store, folder, name, kind):
+    path = folder / name
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    session_id = in_time(lambda: answer(store, 1))
+    in_time(store.flush)
+    assert [one["content"] for one in store.db.get_messages(session_id)] == ["question", "answer"]
+
+
+def test_transcript_of_another_program_that_is_a_fifo_is_left_out(store, folder):
+    store.db.create_session("s1", "telegram")
+    os.mkfifo(folder / "s1.jsonl")
+    assert in_time(lambda: store.load_transcript("s1")) == []
+
+
+@pytest.mark.parametrize("left", [None, b"", b"garbage\n", "fifo"])
+def test_transcript_that_was_cut_or_removed_is_written_again(store, folder, left):
+    session_id = answer(store, 1)
+    path = store.get_transcript_path(session_id)
+    before = path.read_bytes()
+    path.unlink()
+    if left == "fifo":
+        os.mkfifo(path)
+    elif left is not None:
+        path.write_bytes(left)
+    assert in_time(lambda: answer(store, 1)) == session_id
+    after = in_time(path.read_bytes)
+    assert after.startswith(before)
+    assert [json.loads(line)["role"] for line in after.splitlines()] == [
+        "session_meta", "user", "assistant", "user", "assistant",
+    ]  # fmt: skip
