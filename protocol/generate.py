@@ -146,6 +146,7 @@ CLIENT_MESSAGES: dict[str, Struct] = {
         last=Raw(pack(ops.SqlRun(steps=[ops.SqlStep(sql="DELETE FROM t")]))),
     ),
     "lease.rollback": wire.LeaseRollback(ask=-4, lease=4),
+    "interrupt": wire.Interrupt(number=-3),
     "status": wire.StatusRequest(ask=-1),
     "drain": wire.Drain(ask=-1),
     "handoff": wire.Handoff(ask=-1, python="python3"),

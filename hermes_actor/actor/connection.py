@@ -231,7 +231,9 @@ class Connection:
             self._do_at_once(message, nursery)
 
     def _do_at_once(self, message: wire.ClientMessage, nursery: trio.Nursery) -> None:
-        if isinstance(message, wire.StatusRequest):
+        if isinstance(message, wire.Interrupt):
+            self.requests.interrupt(message.number)
+        elif isinstance(message, wire.StatusRequest):
             self.send(wire.StatusReply(ask=message.ask, status=self._controls.status_json()))
         elif isinstance(message, wire.Drain):
             # Before the drain, which sends this client away.

@@ -14,7 +14,7 @@ from hermes_actor import limits
 from hermes_actor.actor.connection import Connection
 from hermes_actor.actor.replies import reject, welcome
 from hermes_actor.errors import IncompatibleProtocol, wrong_kind
-from hermes_protocol.features import LAST_WITH_COMMIT, kind_feature
+from hermes_protocol.features import INTERRUPT, LAST_WITH_COMMIT, kind_feature
 
 if TYPE_CHECKING:
     from hermes_actor.actor.interfaces import Controls, Ownership, Resources
@@ -126,7 +126,7 @@ class ConnectionSet:
                 epoch=epoch,
                 file_id=file_id,
                 commit_no=commit_no,
-                features=[kind_feature(kind), LAST_WITH_COMMIT],
+                features=[kind_feature(kind), LAST_WITH_COMMIT, INTERRUPT],
                 leases=writer.leases.limits(),
                 ready=True,
             )

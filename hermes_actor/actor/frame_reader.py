@@ -30,7 +30,15 @@ __all__ = ["FrameReader"]
 
 _Price = tuple[int, bytes]
 
-_UNGATED = wire.Hello | wire.StatusRequest | wire.Drain | wire.Handoff | wire.Subscribe | wire.Bye
+_UNGATED = (
+    wire.Hello
+    | wire.StatusRequest
+    | wire.Drain
+    | wire.Handoff
+    | wire.Subscribe
+    | wire.Bye
+    | wire.Interrupt
+)
 """Messages that are answered without a writer."""
 
 

@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import hermes_protocol.messages as wire
@@ -85,6 +86,8 @@ class RequestTracker(Generic[R]):
         self._asks = 0
         self._leases: dict[int, jobs.Lease] = {}
         self._hold: jobs.Hold | None = None
+        # The latest: what is older was answered long ago.
+        self._interrupted: dict[int, None] = {}
         self._on_settled: Callable[[], None] | None = None
         self._on_empty: Callable[[], None] | None = None
 
@@ -153,7 +156,8 @@ class RequestTracker(Generic[R]):
         deadline = _deadline(message.timeout)
         # Before the caller puts the job in the mailbox: the writer may finish it at once.
         self._request_began()
-        return jobs.Call(finish, Request(message.operation, deadline, ticket))
+        stops = partial(self._interrupted.__contains__, message.seq)
+        return jobs.Call(finish, Request(message.operation, deadline, ticket, stops))
 
     def _ticket(self, message: wire.Request | wire.LeaseCommit, digest: bytes) -> Ticket:
         return Ticket(
@@ -183,6 +187,12 @@ class RequestTracker(Generic[R]):
             self.on_room()
         if self._on_settled is not None or self._on_empty is not None:
             self._notify_if_done()
+
+    def interrupt(self, number: int) -> None:
+        """Have the statement of a request or an ask end, if it runs or is yet to run."""
+        self._interrupted[number] = None
+        if len(self._interrupted) > limits.WINDOW_REQUESTS * 2:
+            del self._interrupted[next(iter(self._interrupted))]
 
     # --- asks ------------------------------------------------------------------------------------
 
@@ -268,7 +278,8 @@ class RequestTracker(Generic[R]):
         if isinstance(message, wire.LeaseRun):
             self._metrics.statements += 1
             statement = message.statement
-        lease.put(jobs.LeaseStep(statement, None, finish))
+        stops = partial(self._interrupted.__contains__, message.ask)
+        lease.put(jobs.LeaseStep(statement, None, finish, stops))
         return None
 
     def _open_lease(self, message: wire.LeaseOpen, landed: Callable[[], None]) -> jobs.Lease:
@@ -280,7 +291,8 @@ class RequestTracker(Generic[R]):
         for number in over[: -limits.LEASES_REMEMBERED]:
             del self._leases[number]
         first = None if message.first == wire.NIL else message.first
-        terms = jobs.LeaseTerms(first, message.settings, message.seconds, message.pause)
+        stops = partial(self._interrupted.__contains__, message.ask)
+        terms = jobs.LeaseTerms(first, message.settings, message.seconds, message.pause, stops)
         lease = jobs.Lease(
             finish,
             _deadline(message.timeout),
@@ -319,7 +331,8 @@ class RequestTracker(Generic[R]):
             # Also if it is over: it says why.
             lease.has_commit = True
             last = None if message.last == wire.NIL else message.last
-            lease.put(jobs.LeaseStep(last, request, finish))
+            stops = partial(self._interrupted.__contains__, message.seq)
+            lease.put(jobs.LeaseStep(last, request, finish, stops))
             return None
         # The lease was another connection's, or was committed: only its receipt can answer.
         return jobs.Call(finish, request)

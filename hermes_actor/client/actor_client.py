@@ -75,11 +75,16 @@ class ActorClient:
         self._leases.refuse_inside()
         return self._submit(operation, timeout)
 
-    def _submit(self, operation: Operation[R], timeout: float) -> R:
+    def _submit(
+        self,
+        operation: Operation[R],
+        timeout: float,
+        under_way: list[PendingReply] | None = None,
+    ) -> R:
         connection, deadline = self._connection, time.monotonic() + timeout
         # Before it connects: what no actor takes is refused without starting one.
         whole = encode(operation)
-        steps: list[PendingReply] = []
+        steps = [] if under_way is None else under_way
         try:
             connection.ensure_connected(deadline)
             self._number(operation, whole, steps, deadline)
@@ -151,9 +156,18 @@ class ActorClient:
     # Without refuse_inside(): a program may write with two connections in one thread, and expects
     # the second one to wait until its timeout.
 
-    def run(self, run: SqlRun, timeout: float) -> SqlReply:
-        """Run statements of a connection as one change; see :class:`SqlPort`."""
-        return self._submit(run, timeout)
+    def run(
+        self, run: SqlRun, timeout: float, under_way: list[PendingReply] | None = None
+    ) -> SqlReply:
+        """Run statements of a connection as one change; see :class:`SqlPort`.
+
+        Its requests are appended to *under_way*, an empty list, for :meth:`interrupt`.
+        """
+        return self._submit(run, timeout, under_way)
+
+    def interrupt(self, under_way: list[PendingReply]) -> None:
+        """Have the run end that another thread waits for: its statement fails as interrupted."""
+        self._connection.interrupt(under_way)
 
     def open_lease(
         self,

@@ -170,6 +170,12 @@ class ActorConnection:
         with self.lock:
             return self.exchange.break_off(sendings, error)
 
+    def interrupt(self, steps: Sequence[PendingReply]) -> None:
+        """Have the actor end what runs for *steps*, for which another thread waits."""
+        with self.lock:
+            self.exchange.interrupt(steps)
+            self.flush()
+
     # --- answers ---------------------------------------------------------------------------------
 
     def wait(self, steps: Sequence[PendingReply]) -> bytes:

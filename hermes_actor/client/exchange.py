@@ -147,6 +147,12 @@ class Exchange:
         self._queue(reply, data)
         return reply
 
+    def interrupt(self, steps: Sequence[PendingReply]) -> None:
+        """Queue what ends the statement that one of *steps* has running."""
+        for reply in steps:
+            if not reply.done and (data := self.protocol.interrupt(reply.number)):
+                self._queue(PendingReply(), data)
+
     def _queue(self, reply: PendingReply, data: bytes) -> None:
         if self.sock is not None:  # else it goes out with the next connection
             self.frames.append((reply, data))

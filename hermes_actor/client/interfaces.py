@@ -157,6 +157,10 @@ class SqlLease(Protocol):
         """Undo what is not committed, without waiting for the writer."""
         ...
 
+    def interrupt(self) -> None:
+        """Have the statement that runs end, as SQLite's interrupt ends it. Safe in any thread."""
+        ...
+
 
 class SqlPort(Protocol):
     """The writer, as connections of programs use it. Safe to use from any thread.

@@ -98,6 +98,7 @@ class _Steps:
         self._connection = connection
         self._number = 0
         self._sock: socket.socket | None = None
+        self._under_way: list[PendingReply] = []
         # Before anything is sent: whatever is raised, every number is given back.
         self._taken: list[int] = []
 
@@ -119,6 +120,7 @@ class _Steps:
                 # carries it.
                 self._sock = connection.exchange.sock
                 reply = connection.ask(lambda ask, message=message: message(ask=ask), deadline)
+                self._under_way = [reply]
             try:
                 return connection.wait([reply])
             except (ConnectionResetError, LeaseLost):
@@ -147,6 +149,7 @@ class _Steps:
         *last* is an encoded run that goes with it; its reply is returned.
         """
         connection, sent = self._connection, list[PendingReply]()
+        self._under_way = sent
         try:
             with connection.lock:
                 connection.exchange.commit_lease(self._number, deadline, sent, last)
@@ -168,6 +171,10 @@ class _Steps:
         """End the transaction. Raises :class:`LeaseLost` if it has ended with its connection."""
         self._ask(lambda ask: wire.LeaseRollback(ask=ask, lease=self._number), deadline)
         self.unreserve()
+
+    def interrupt(self) -> None:
+        """Have the statement end that another thread waits for."""
+        self._connection.interrupt(self._under_way)
 
     def unreserve(self) -> None:
         """Give the number of the commit back: there will be none."""
@@ -209,6 +216,7 @@ class _Steps:
             if connection.exchange.sock is not self._sock:
                 raise _lost()
             reply = connection.ask(make, deadline)
+            self._under_way = [reply]
         try:
             return connection.wait([reply])
         except ConnectionResetError:
@@ -318,6 +326,10 @@ class ActorSqlLease:
     def give_up(self) -> None:
         """Undo it without waiting for the actor."""
         self._steps.leave(self._deadline())
+
+    def interrupt(self) -> None:
+        """Have the statement end that another thread waits for."""
+        self._steps.interrupt()
 
     def _deadline(self) -> float:
         return time.monotonic() + self._step_seconds

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 from hermes_actor.dbapi import actor_port
+from hermes_actor.dbapi.copies import in_use, replace_content
 from hermes_actor.dbapi.cursor import Cursor, cursor_class
 from hermes_actor.dbapi.errors import not_supported
 from hermes_actor.dbapi.routed_connection import RoutedConnection
@@ -194,6 +195,20 @@ class Connection(RoutedConnection):
     def isolation_level(self) -> None:
         _native_isolation_level.__delete__(self)
 
+    def interrupt(self) -> None:
+        """End the statement that runs, here or in the actor; call it in another thread.
+
+        The statement raises ``OperationalError``: interrupted. In the actor only one of some
+        length is asked: it may also come to its end.
+        """
+        self._check_process()
+        super().interrupt()
+        client, writing = self._client, None if self._writing is None else self._writing()
+        if writing is not None:
+            writing.interrupt()
+        if client is not None:
+            client.interrupt(self._under_way)
+
     def create_function(self, name: str, narg: int, func: Any, **more: Any) -> None:
         """Add a function for statements that run here: reads outside of a write transaction."""
         super().create_function(name, narg, func, **more)
@@ -246,20 +261,31 @@ class Connection(RoutedConnection):
         return (sql for sql in dump if not sql.startswith(own))
 
     def backup(self, target: sqlite3.Connection, **more: Any) -> None:
-        """Copy the file into *target*, which is not a file with an actor."""
+        """Copy the file into *target*; of a file with an actor, that replaces the content."""
         self._check_process()
-        if isinstance(target, Connection) and target is not self and target._target is not None:
-            self._check_usable()
-            target._check_usable()
-            raise not_supported(
-                f"{target._target.paths.db} has an actor: copy into a file of its own, then run"
-                " `hermes-actor restore`"
-            )
         self._refuse_in_transaction("a backup")
         with self._lock:
             self._refresh()
             self._note_snapshot()
-            inside(super().backup, target, **more)
+            if isinstance(target, Connection) and target is not self:
+                self._check_usable()
+                target._become_copy(partial(super().backup, **more))
+            else:
+                inside(super().backup, target, **more)
+
+    def _become_copy(self, copy: Callable[[sqlite3.Connection], object]) -> None:
+        """Have *copy* write the content of this database."""
+        if self._target is None:
+            inside(copy, self)
+            return
+        self._check_process()
+        with self._lock:
+            self._check_usable()
+            if self.in_transaction:
+                raise in_use()
+            self._port()  # the file has an owner, and if it is new, a kind
+            replace_content(self._target.paths, lambda made: inside(copy, made))
+            self._is_stale = self._is_schema_stale = True
 
     def blobopen(self, table: str, column: str, row: int, /, **more: Any) -> Any:
         """Open a blob for reading; ``readonly=True`` is required."""

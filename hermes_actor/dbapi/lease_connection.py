@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -105,8 +106,11 @@ class LeaseConnection(OwnedConnection):
         migrates = time.monotonic() <= self._migrates_until
         for group in ([one] for one in single) if apart else [steps]:
             with as_sqlite3():
+                self._under_way = []
                 try:
-                    more = self._port().run(self._run_of(group), self._wait_seconds)
+                    more = self._port().run(
+                        self._run_of(group), self._wait_seconds, self._under_way
+                    )
                 except DeadlineExceeded:
                     if not migrates:
                         raise
@@ -189,13 +193,15 @@ class LeaseConnection(OwnedConnection):
 
     def _new_transaction(self, *, migrates: bool = False) -> WriteTransaction:
         is_expected = self._expects_migration and time.monotonic() <= self._migrates_until
-        return WriteTransaction(
+        made = WriteTransaction(
             self._port(),
             self._settings,
             self._wait_seconds,
             seconds=self.lease_seconds,
             migrates=migrates or is_expected,
         )
+        self._writing = weakref.ref(made)
+        return made
 
     def _prefix(self) -> list[SqlStep]:
         return [SqlStep(sql=sql) for sql in self._savepoints]

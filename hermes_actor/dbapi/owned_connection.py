@@ -26,6 +26,7 @@ from hermes_protocol.operations import SqlRun, SqlStep
 
 if TYPE_CHECKING:
     from hermes_actor.client.actor_client import ActorClient
+    from hermes_protocol.client import PendingReply
 
 __all__ = ["OwnedConnection"]
 
@@ -48,6 +49,8 @@ class OwnedConnection(BaseConnection):
     _target: Target | None = None
     _transaction: WriteTransaction | None = None
     _client: ActorClient | None = None
+    _writing: weakref.ref[WriteTransaction] | None = None
+    """The last transaction that was begun, from before it is granted."""
     _remote_changes = 0
 
     prompt = True
@@ -79,6 +82,8 @@ class OwnedConnection(BaseConnection):
         self._presenter = Presenter(detects_types=bool(detect_types & sqlite3.PARSE_DECLTYPES))
         self._settings: dict[str, int | str] = {}
         self._held = HeldStatements()
+        # Of the last run outside of a transaction.
+        self._under_way: list[PendingReply] = []
         self._sure = SureStatements()
         self._schema: int | None = None
         self._reading: weakref.WeakSet[Cursor] = weakref.WeakSet()

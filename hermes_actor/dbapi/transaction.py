@@ -227,6 +227,11 @@ class WriteTransaction:
         self._seconds, self._pause = LONG_LEASE_SECONDS, MIGRATION_PAUSE_SECONDS
         return True
 
+    def interrupt(self) -> None:
+        """Have the statement end that another thread waits for."""
+        for lease in list(self._leases):
+            lease.interrupt()
+
     def _note_writes(self, run: SqlRun) -> None:
         first_words = {words(step.sql)[0] for step in run.steps}
         self._may_have_written |= not first_words <= READS

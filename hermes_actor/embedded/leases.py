@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, cast
 
 from hermes_actor import limits
@@ -22,6 +23,8 @@ class EmbeddedLease:
     def __init__(self, writer: EmbeddedWriter, job: jobs.Lease) -> None:
         self.reply: SqlReply | None = None
         """The reply to the first run of its terms."""
+        self.interrupted = threading.Event()
+        """Set once the statement that runs, or runs first, is to end."""
         self._writer = writer
         self._job = job
 
@@ -70,6 +73,10 @@ class EmbeddedLease:
         """End the lease, keep nothing of it, and wait for nothing. Harmless if it had ended."""
         self._job.put(jobs.LeaseStep(None, None, lambda _outcome: None))
 
+    def interrupt(self) -> None:
+        """Have the statement end that another thread waits for."""
+        self.interrupted.set()
+
     def _end(self, commit: Request | None) -> None:
         try:
             self._ask(None, commit)
@@ -81,7 +88,9 @@ class EmbeddedLease:
 
     def _ask(self, statement: SqlStatement | SqlRun | None, commit: Request | None) -> Any:
         completion = Completion()
-        self._job.put(jobs.LeaseStep(statement, commit, completion.finish))
+        self.interrupted = threading.Event()  # of this step alone
+        is_interrupted = self.interrupted.is_set
+        self._job.put(jobs.LeaseStep(statement, commit, completion.finish, is_interrupted))
         # Once the end is marked no step is read any more: an open reply then will never come.
         while not completion.poll(0 if self._over else limits.LEASE_IDLE_SECONDS):
             if self._over and not completion.poll(0):

@@ -173,9 +173,9 @@ class EmbeddedWriter:
         """
         self.check_process()
         completion = Completion()
-        terms = jobs.LeaseTerms(first, settings, seconds, pause)
-        job = jobs.Lease(completion.finish, time.monotonic() + timeout, terms=terms)
+        job = jobs.Lease(completion.finish, time.monotonic() + timeout)
         lease = EmbeddedLease(self, job)
+        job.terms = jobs.LeaseTerms(first, settings, seconds, pause, lease.interrupted.is_set)
         if begun is not None:
             begun.append(lease)
         self._queue.put(job)

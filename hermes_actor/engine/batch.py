@@ -302,6 +302,7 @@ class BatchRunner:
 
         try:
             limit = self._guests.limit(request.deadline)
+            limit.is_interrupted = request.is_interrupted
             reply, changed = self._guests.run_steps(run, limit, retry, in_lease=False)
         except DeadlineExceeded as error:
             notes.interrupted[key] = error

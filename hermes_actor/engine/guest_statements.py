@@ -185,7 +185,7 @@ class GuestStatements:
         # A value that a statement makes up must not fill the memory before a row of it is seen.
         longest = conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.STAGED_MAX_BYTES)
         try:
-            with interruptible(conn, limit):
+            with interruptible(conn, limit, limit.is_interrupted):
                 yield
         except DeadlineExceeded as error:
             raise DeadlineExceeded(f"{error}; it was: {quoted(sql)}") from error

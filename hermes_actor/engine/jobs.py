@@ -61,21 +61,27 @@ def decoded(operation: Operation[Any] | Raw) -> Operation[Any]:
         raise Unsupported(f"this actor cannot read the operation: {error}") from None
 
 
+def _never() -> bool:
+    return False
+
+
 class Request(NamedTuple):
     """An operation, the time after which its sender has given up, and whose it is.
 
     The time is of ``Environment.monotonic``. Without a ticket the caller never sends it twice.
+    *is_interrupted* returns True once its sender wants its statement to end. Safe in any thread.
     """
 
     operation: Operation[Any] | Raw
     deadline: float = float("inf")
     ticket: Ticket | None = None
+    is_interrupted: Callable[[], bool] = _never
 
     def decoded(self) -> Request:
         """Return the request with its operation decoded. Raises :class:`Unsupported`."""
         if not isinstance(self.operation, Raw):
             return self
-        return Request(decoded(self.operation), self.deadline, self.ticket)
+        return self._replace(operation=decoded(self.operation))
 
 
 class Outcome(NamedTuple):
@@ -250,11 +256,15 @@ class Stop(Job):
 
 
 class LeaseStep(NamedTuple):
-    """One step of a lease: a statement, a commit (with its request), both, or a rollback."""
+    """One step of a lease: a statement, a commit (with its request), both, or a rollback.
+
+    *is_interrupted* as that of a request.
+    """
 
     statement: SqlStatement | SqlRun | Raw | None
     commit: Request | None
     on_done: OnDone
+    is_interrupted: Callable[[], bool] = _never
 
 
 LeaseSteps = queue.SimpleQueue[LeaseStep | None]
@@ -266,13 +276,15 @@ class LeaseTerms(NamedTuple):
 
     *first* runs when the lease is granted, under the *settings* of the holder's connection
     (``None``: those of the kind of file); *seconds* is the length of a long lease, which is a
-    migration if it may *pause* for a time of its own.
+    migration if it may *pause* for a time of its own. *is_interrupted* is about *first*, as that of
+    a request.
     """
 
     first: SqlRun | Raw | None = None
     settings: Mapping[str, int | str] | None = None
     seconds: float | None = None
     pause: float | None = None
+    is_interrupted: Callable[[], bool] = _never
 
 
 _SHORT = LeaseTerms()

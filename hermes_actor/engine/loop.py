@@ -464,6 +464,7 @@ class _Loop:
         try:
             first = None
             if job.terms.first is not None:
+                limit.is_interrupted = job.terms.is_interrupted
                 first = self._run_statement(job, job.terms.first, None, limit).result
             self._finish(job, Outcome(first))
             self._sent()
@@ -494,6 +495,7 @@ class _Loop:
                 # A step that was sent ahead of the end of its client: others need not wait for it.
                 raise job.why_over()
             else:
+                limit.is_interrupted = step.is_interrupted
                 outcome = self._run_statement(job, step.statement, step.commit, limit)
         except DeadlineExceeded as error:
             # Over its limit: nothing of it is kept, so no later statement may run either.

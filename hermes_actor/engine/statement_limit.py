@@ -24,16 +24,23 @@ _EVERY_INSTRUCTIONS = 10_000
 
 
 @contextlib.contextmanager
-def interruptible(conn: Connection, why_stop: Callable[[], str | None]) -> Iterator[None]:
+def interruptible(
+    conn: Connection,
+    why_stop: Callable[[], str | None],
+    is_interrupted: Callable[[], bool] = lambda: False,
+) -> Iterator[None]:
     """Ask *why_stop* now and then while statements of *conn* run in the block.
 
     A reason ends the statement: :class:`DeadlineExceeded`. Nothing of it was executed then, and
-    SQLite may have rolled back the whole transaction.
+    SQLite may have rolled back the whole transaction. *is_interrupted*: the caller of the statement
+    wants its end, and gets SQLite's own error.
     """
     # Kept aside: an exception of the handler would only be an interrupt, without its reason.
     reasons: list[str] = []
 
     def look() -> bool:
+        if is_interrupted():
+            return True
         reason = why_stop()
         if reason is not None:
             reasons.append(reason)
@@ -74,6 +81,8 @@ class StatementLimit:
         self._is_gone = is_gone
         self._began = clock()
         self._others_since: float | None = None
+        self.is_interrupted: Callable[[], bool] = lambda: False
+        """True once the guest wants the statement that runs now to end."""
         self.cause = ""
         """The limit that was reached, in words, once one was."""
 

@@ -23,7 +23,7 @@ import msgspec
 
 import hermes_protocol.messages as wire
 from hermes_protocol.decoders import decoder
-from hermes_protocol.features import LAST_WITH_COMMIT, PLAIN, needed_features
+from hermes_protocol.features import INTERRUPT, LAST_WITH_COMMIT, PLAIN, needed_features
 from hermes_protocol.framing import (
     HEADER_BYTES,
     REPLY_MAX_BYTES,
@@ -247,6 +247,13 @@ class ClientProtocol:
     def takes_last(self) -> bool:
         """True if the actor runs what comes with the commit of a lease."""
         return self.welcome is not None and LAST_WITH_COMMIT in self.welcome.features
+
+    def interrupt(self, number: int) -> bytes:
+        """Return what ends the statement of request or ask *number*; nothing for an actor that does
+        not know it."""
+        if self.welcome is None or INTERRUPT not in self.welcome.features:
+            return b""
+        return frame(wire.Interrupt(number=number))
 
     def unreserve(self, number: int) -> None:
         """Give back the number of a lease that ended without a commit, or is committed."""

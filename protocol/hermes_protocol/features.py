@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 __all__ = [
     "AGENTS",
+    "INTERRUPT",
     "KINDS",
     "LAST_WITH_COMMIT",
     "PLAIN",
@@ -31,6 +32,9 @@ AGENTS = "agents"
 
 LAST_WITH_COMMIT = "lease.commit.last"
 """The commit of a lease may bring the last statements."""
+
+INTERRUPT = "interrupt"
+"""A client may end a statement of its own that runs."""
 
 KINDS = (SESSIONS, PLAIN, AGENTS)
 

@@ -29,6 +29,7 @@ __all__ = [
     "GoAway",
     "Handoff",
     "Hello",
+    "Interrupt",
     "LeaseCommit",
     "LeaseOpen",
     "LeaseRollback",
@@ -283,6 +284,16 @@ class LeaseRollback(_Message, frozen=True, kw_only=True, tag="lease.rollback"):
     lease: int
 
 
+class Interrupt(_Message, frozen=True, kw_only=True, tag="interrupt"):
+    """End the statement that runs for a request or an ask of this client; it has no answer.
+
+    The statement fails as SQLite's own interrupt makes it fail, and what comes after it does not
+    run. A statement that is already done is done. Only to an actor with the feature ``interrupt``.
+    """
+
+    number: int
+
+
 class StatusRequest(_Message, frozen=True, kw_only=True, tag="status"):
     """Ask how the actor is. Answered in every phase."""
 
@@ -361,6 +372,7 @@ ClientMessage: TypeAlias = (
     | LeaseRun
     | LeaseCommit
     | LeaseRollback
+    | Interrupt
     | StatusRequest
     | Drain
     | Handoff

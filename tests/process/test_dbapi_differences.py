@@ -117,12 +117,18 @@ def blobs_are_read_only(conn):
 
 
 @difference("`backup`")
-def backup_only_from(conn):
+def backup_of_and_into(conn):
     with closing(sqlite3.connect(":memory:")) as copy:
         conn.backup(copy)
         assert copy.execute("SELECT count(*) FROM t").fetchone() == (3,)
-    with closing(dbapi.connect(conn._target.paths.db)) as other:
-        not_supported(conn.backup, other)
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            copy.backup(conn)
+    with closing(dbapi.connect(conn._target.paths.db.with_name("other.db"))) as other:
+        conn.backup(other)
+        assert other.execute("SELECT count(*) FROM t").fetchone() == (3,)
+    conn.execute("BEGIN IMMEDIATE")
+    not_supported(conn.backup, sqlite3.connect(":memory:"))
+    conn.execute("ROLLBACK")
 
 
 @difference("`serialize`")
@@ -138,12 +144,14 @@ def deserialize_is_refused(conn):
     not_supported(conn.deserialize, b"")
 
 
-@difference("`interrupt`")
-def interrupt_ends_reads(conn):
+@difference("`interrupt` of `executemany` outside of a transaction")
+def interrupted_rows_are_undone_together(conn):
+    conn.execute("PRAGMA busy_timeout = 60000")
     threading.Timer(0.2, conn.interrupt).start()
-    endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT max(x) FROM c"
+    count = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ?)"
     with pytest.raises(sqlite3.OperationalError, match="interrupted"):
-        conn.execute(endless).fetchall()
+        conn.executemany(f"INSERT INTO t (x) {count} SELECT max(x) FROM c", [(1,), (10**10,)])
+    assert conn.execute("SELECT count(*) FROM t").fetchone() == (3,)
 
 
 @difference("a cursor with rows left, when its connection writes")

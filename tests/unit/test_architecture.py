@@ -99,6 +99,7 @@ LATE = {
     "agents": {"croniter", "cryptography", "snowballstemmer"},
     "agent_store": {"embedded", "providers"},
     "api": {"pipeline", "anyio"},
+    "dbapi": {"recovery"},
     "attach": {"dbapi", "gateway", "hermes_state"},
     "gateway": {"session_db"},
     "pipeline": {"anyio"},
