@@ -160,7 +160,14 @@ class OwnedConnection(BaseConnection):
         if self._target is not None and not self.in_transaction:
             self._has_snapshot, self._schema = False, None
             self._savepoints.clear()
-            if "defer_foreign_keys" in self._settings:  # SQLite resets it, too
+            if self._settings.get("defer_foreign_keys"):
+                self._note_deferral()
+
+    def _note_deferral(self) -> None:
+        """Forget ``defer_foreign_keys`` once SQLite has: at the end of a transaction, and of
+        a statement outside of one that reads, but not at a ``commit()`` of nothing."""
+        with self._private.quiet(self), contextlib.suppress(sqlite3.Error):
+            if inside(ask, self, "PRAGMA defer_foreign_keys") == [(0,)]:
                 self._settings = {
                     name: value
                     for name, value in self._settings.items()
@@ -169,6 +176,8 @@ class OwnedConnection(BaseConnection):
 
     def _refresh(self) -> None:
         """Let the next statement see what this connection has written."""
+        if self._settings.get("defer_foreign_keys") and not self.in_transaction:
+            self._note_deferral()
         if not self._is_stale or self.in_transaction:
             return
         self._is_stale = False

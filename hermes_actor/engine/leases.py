@@ -60,6 +60,7 @@ class LeaseRunner:
         """Statements of the open lease, or of the last one."""
         self.last = ""
         """The last of them, shortened."""
+        self._changed = False
 
     def begin(
         self, deadline: float, settings: Settings | None = None, *, may_share: bool = False
@@ -70,7 +71,7 @@ class LeaseRunner:
         *deadline*.
         """
         self._guests.check_allowed()
-        self.statements, self.last = 0, ""
+        self.statements, self.last, self._changed = 0, "", False
         if self._index.damage is not None:
             self._index.rebuild()  # an earlier lease was lost by it
         failed = self._connection.begin(deadline, settings, may_share=may_share)
@@ -117,6 +118,7 @@ class LeaseRunner:
                 return self._run_steps(operation, limit)
             if isinstance(operation, SqlStatement):
                 self._note([operation.sql])
+                self._changed = True
                 return self._run_statement(operation, limit)
         except (DeadlineExceeded, ValueTooLarge):
             # It has run, and cannot be undone alone: it must not be committed with the rest.
@@ -141,7 +143,9 @@ class LeaseRunner:
 
         # The program may have changed some since the transaction began.
         self._connection.settings.apply(run.settings, inside=True)
-        return self._guests.run_steps(run, limit, retry, in_lease=True).reply
+        reply, changed = self._guests.run_steps(run, limit, retry, in_lease=True)
+        self._changed = self._changed or changed
+        return reply
 
     def _run_statement(self, statement: SqlStatement, limit: StatementLimit) -> Any:
         try:
@@ -208,7 +212,7 @@ class LeaseRunner:
     def end(self, commit: Request | None, result: SqlReply | None = None) -> Outcome:
         """Commit as one operation, with a receipt if its request has a ticket; or roll back.
 
-        The caller publishes the change.
+        One that has changed nothing is rolled back, too. The caller publishes the change.
         """
         connection, transaction = self._connection, self._transaction
         if commit is None:
@@ -227,6 +231,10 @@ class LeaseRunner:
                 if answered is not None:
                     transaction.roll_back()
                     return answered
+                if not self._changed:
+                    # Nothing to keep, as of a run: no number, no receipt and no sync.
+                    transaction.roll_back()
+                    return Outcome(Raw(encoded), None, connection.commit_no)
                 self._receipts.record(connection.conn, commit.ticket, commit_no, encoded)
             transaction.commit(commit_no, 1, [commit.ticket] if commit.ticket else [])
         except TransactionLost as lost:
