@@ -38,6 +38,8 @@ def abandon(client: ActorClient) -> None:
 
 def end_abandoned() -> None:
     """End what was abandoned."""
+    if _abandoned.empty():
+        return
     with contextlib.suppress(queue.Empty):
         while True:
             client = _abandoned.get_nowait()

@@ -99,26 +99,31 @@ class LeaseConnection(OwnedConnection):
         """Run *steps* outside of a transaction: in one request, if that is the same as
         a transaction for each statement and each row."""
         single = one_each(steps)
-        apart = len(single) > 1 and (
+        if len(single) == 1 or not (
             any(ends_by_conflict(one.sql) for one in steps) or self._has_deferred_keys()
-        )
+        ):
+            return self._run_one(steps)
         reply = SqlReply(results=[])
-        migrates = time.monotonic() <= self._migrates_until
-        for group in ([one] for one in single) if apart else [steps]:
-            with as_sqlite3():
-                self._under_way = []
-                try:
-                    more = self._port().run(
-                        self._run_of(group), self._wait_seconds, self._under_way
-                    )
-                except DeadlineExceeded:
-                    if not migrates:
-                        raise
-                    more = self._migrate(self._run_of(group))
-            self._count(more)
+        for one in single:
+            more = self._run_one([one])
             reply = structs.replace(more, results=[*reply.results, *more.results])
             if reply.error is not None:
                 break
+        return reply
+
+    def _run_one(self, steps: list[SqlStep]) -> SqlReply:
+        """Run *steps* in one request outside of a transaction."""
+        self._under_way = []
+        migrates = time.monotonic() <= self._migrates_until
+        with as_sqlite3():
+            run = self._run_of(steps)
+            try:
+                reply = self._port().run(run, self._wait_seconds, self._under_way)
+            except DeadlineExceeded:
+                if not migrates:
+                    raise
+                reply = self._migrate(run)
+        self._count(reply)
         return reply
 
     def _migrate(self, run: SqlRun) -> SqlReply:

@@ -190,6 +190,8 @@ class OwnedConnection(BaseConnection):
 
     def _take_rows(self) -> bool:
         """Take the rows of unfinished cursors, which hold a snapshot; False if there was none."""
+        if not self._reading:
+            return False
         found = False
         for cursor in list(self._reading):
             found = buffer(cursor) or found

@@ -68,7 +68,9 @@ class GuestSettings:
 
         Raises :class:`NotAllowed` for a name or a value that a guest may not set.
         """
-        return self._own if settings is None else {**_defaults(), **_checked(settings)}
+        if settings is None:
+            return self._own
+        return {**_defaults(), **_checked(settings)} if settings else _defaults()
 
     def are_set(self, settings: Settings | None) -> bool:
         """Return True if they are in effect. Raises :class:`NotAllowed`."""
@@ -82,7 +84,10 @@ class GuestSettings:
         """
         if not inside:
             self._set[_ONLY_INSIDE] = 0
-        for name, value in self.resolved(settings).items():
+        wanted = self.resolved(settings)
+        if wanted == self._set:
+            return
+        for name, value in wanted.items():
             waits = name in _NOT_INSIDE if inside else name == _ONLY_INSIDE
             if self._set[name] != value and not waits:
                 self._conn.execute(f"PRAGMA {name} = {value}").fetchall()

@@ -7,6 +7,7 @@ of them, and get what the statements do exactly as ``sqlite3`` would show it.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from hermes_actor import limits
 from hermes_actor.errors import ValueTooLarge
@@ -51,15 +52,24 @@ _SKIPPED = re.compile(r"(?:[\s;]+|--[^\n]*(?:\n|$)|/\*.*?(?:\*/|$))*", re.DOTALL
 _WORD = re.compile(r"[A-Za-z]+")
 _OR_FAIL = re.compile(r"\bOR\s+FAIL\b", re.IGNORECASE)
 
+_HEAD = 80
+"""Characters in which the first word of nearly all statements is."""
+
 GUEST_MARK = "/* guest */ "
 """Put before every such statement, so that it never shares a compiled one of the writer."""
 
 
 def first_word(sql: str) -> str:
     """Return the first keyword of a statement, upper case, comments skipped; or an empty string."""
-    skipped = _SKIPPED.match(sql)
-    word = _WORD.match(sql, skipped.end() if skipped else 0)
-    return word.group(0).upper() if word else ""
+    return _word_of(sql[:_HEAD]) or _word_of.__wrapped__(f"{sql};")
+
+
+@lru_cache(256)
+def _word_of(head: str) -> str:
+    """Return the first keyword of *head*, if it ends there."""
+    skipped = _SKIPPED.match(head)
+    word = _WORD.match(head, skipped.end() if skipped else 0)
+    return word.group(0).upper() if word and word.end() < len(head) else ""
 
 
 def quoted(sql: str) -> str:
