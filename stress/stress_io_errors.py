@@ -15,6 +15,7 @@ from pathlib import Path
 
 from disks.bench import Bench, record
 from disks.mutations import break_of, over
+from disks.plain_workload import plain_work
 from disks.power_cuts import Image
 from disks.recording import Promises, Recording
 from disks.recording_vfs import KINDS, Fault
@@ -22,6 +23,8 @@ from disks.scratch import scratch
 from disks.verdict import Broken, Judge, lay_out
 from disks.workloads import append, create, prepare, steady
 from harness.job import Job, run
+
+from hermes_protocol.features import PLAIN, SESSIONS
 
 NO_ROOM = ("open", "write", "sync", "truncate")
 """Calls that a full disk refuses."""
@@ -50,6 +53,13 @@ def first_opening(bench: Bench) -> None:
     bench.close()
 
 
+WORK = {
+    SESSIONS: ((work, "work"), (first_opening, "first commit")),
+    PLAIN: ((plain_work, "plain"),),
+}
+"""Workloads, and the files that they begin with, by kind."""
+
+
 def faults(counts: dict[str, int]) -> Iterator[Fault]:
     for kind in KINDS:
         for position in range(1, counts[kind] + 1):
@@ -62,7 +72,7 @@ def main(job: Job) -> None:
     turn = 0
     with scratch(job.folder) as folder:
         while job.more() and not over(job):
-            for workload, named in ((work, "work"), (first_opening, "first commit")):
+            for workload, named in WORK[job.kind]:
                 seed = job.seed * 1000 + turn
                 path = lay_out({}, folder / "recorded", "state.db")
                 start = prepare(named, path)

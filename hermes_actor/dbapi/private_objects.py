@@ -8,6 +8,7 @@ object of the same name, or none.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from hermes_actor.dbapi.errors import not_supported
 from hermes_actor.paths import resolve_paths
 from hermes_actor.sqlite import primary_code, read_only_uri, sqlite3
 
-__all__ = ["PrivateObjects", "ask"]
+__all__ = ["PrivateObjects", "ask", "explain"]
 
 _Authorizer = Callable[[int, str | None, str | None, str | None, str | None], int]
 
@@ -51,7 +52,7 @@ class PrivateObjects:
         if self.authorizer is None:
             return
         try:
-            ask(connection, f"EXPLAIN {sql}", parameters)
+            explain(connection, sql, parameters)
         except sqlite3.Error as error:
             if primary_code(error) == sqlite3.SQLITE_AUTH:
                 raise
@@ -152,7 +153,7 @@ class PrivateObjects:
         with self.quiet(connection):
             sqlite3.Connection.set_authorizer(connection, note)
             try:
-                ask(connection, f"EXPLAIN {sql}", parameters)
+                explain(connection, sql, parameters)
             except sqlite3.Error:
                 # Something of the open transaction, which only the actor knows. The text says what
                 # else it may use; a table of the file may have the same name.
@@ -203,3 +204,16 @@ def ask(connection: sqlite3.Connection, sql: str, parameters: Any = ()) -> list[
     cursor = sqlite3.Cursor(connection)
     cursor.row_factory = None
     return cursor.execute(sql, parameters).fetchall()
+
+
+_times = itertools.count()
+
+
+def explain(connection: sqlite3.Connection, sql: str, parameters: Any) -> list[Any]:
+    """Return SQLite's program for *sql*, as rows. It is compiled now, under another text each time.
+
+    SQLite lists a program without a look at the schema, and one that was compiled under an earlier
+    schema from memory that it has released: the process may end. The connection keeps compiled
+    statements by their text.
+    """
+    return ask(connection, f"EXPLAIN /* {next(_times)} */ {sql}", parameters)

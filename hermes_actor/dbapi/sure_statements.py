@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hermes_actor.dbapi.parameters import size_of
-from hermes_actor.dbapi.private_objects import ask
+from hermes_actor.dbapi.private_objects import ask, explain
 from hermes_actor.sqlite import sqlite3
 
 __all__ = ["SureStatements", "is_small", "schema_version"]
@@ -46,7 +46,8 @@ class SureStatements:
     """Knows which statements of one connection are such ones, under the schema that it has seen."""
 
     def __init__(self) -> None:
-        self._known: dict[str, bool] = {}
+        self._known: dict[str, object] = {}
+        """Statements with a form of values that fits them; ``None`` for one that is none of these."""
         self._schema: object = None
         self._checked: set[int] = set()
         """Root pages of tables with CHECK, which SQLite leaves out on a read-only connection."""
@@ -60,20 +61,18 @@ class SureStatements:
             self._known.clear()
             self._schema = schema
             self._checked = {page for (page,) in ask(conn, _CHECKED)}
-        if self._known.get(sql) is False:
+        known, form = self._known.get(sql, _UNKNOWN), _form(values)
+        if known is None:
             return False
-        cursor = sqlite3.Cursor(conn)
-        cursor.row_factory = None
+        if known == form:
+            return True
         try:
-            # Each time: the values must fit the parameters, whatever the statement is.
-            cursor.execute(f"EXPLAIN {sql}", values)
-            if sql not in self._known:
-                self._known[sql] = all(map(self._is_safe, cursor.fetchall()))
+            program = explain(conn, sql, values)
         except (sqlite3.Error, sqlite3.Warning, ValueError, TypeError, OverflowError):
             return False
-        finally:
-            cursor.close()
-        return self._known[sql]
+        is_sure = all(map(self._is_safe, program))
+        self._known[sql] = form if is_sure else None
+        return is_sure
 
     def _is_safe(self, row: tuple[Any, ...]) -> bool:
         """Return True for an instruction that cannot raise an error."""
@@ -87,6 +86,14 @@ class SureStatements:
         if code == "OpenWrite":
             return p2 not in self._checked
         return code in _SAFE
+
+
+_UNKNOWN = object()
+
+
+def _form(values: Any) -> object:
+    """Return what values have in common that fit the same parameters."""
+    return frozenset(values) if isinstance(values, dict) else len(values)
 
 
 def schema_version(conn: sqlite3.Connection) -> int:

@@ -60,7 +60,8 @@ class LeaseRunner:
         """Statements of the open lease, or of the last one."""
         self.last = ""
         """The last of them, shortened."""
-        self._changed = False
+        self.has_changed = False
+        """True once a statement of the lease has changed something."""
 
     def begin(
         self, deadline: float, settings: Settings | None = None, *, may_share: bool = False
@@ -71,7 +72,7 @@ class LeaseRunner:
         *deadline*.
         """
         self._guests.check_allowed()
-        self.statements, self.last, self._changed = 0, "", False
+        self.statements, self.last, self.has_changed = 0, "", False
         if self._index.damage is not None:
             self._index.rebuild()  # an earlier lease was lost by it
         failed = self._connection.begin(deadline, settings, may_share=may_share)
@@ -118,7 +119,7 @@ class LeaseRunner:
                 return self._run_steps(operation, limit)
             if isinstance(operation, SqlStatement):
                 self._note([operation.sql])
-                self._changed = True
+                self.has_changed = True
                 return self._run_statement(operation, limit)
         except (DeadlineExceeded, ValueTooLarge):
             # It has run, and cannot be undone alone: it must not be committed with the rest.
@@ -144,7 +145,7 @@ class LeaseRunner:
         # The program may have changed some since the transaction began.
         self._connection.settings.apply(run.settings, inside=True)
         reply, changed = self._guests.run_steps(run, limit, retry, in_lease=True)
-        self._changed = self._changed or changed
+        self.has_changed = self.has_changed or changed
         return reply
 
     def _run_statement(self, statement: SqlStatement, limit: StatementLimit) -> Any:
@@ -231,7 +232,7 @@ class LeaseRunner:
                 if answered is not None:
                     transaction.roll_back()
                     return answered
-                if not self._changed:
+                if not self.has_changed:
                     # Nothing to keep, as of a run: no number, no receipt and no sync.
                     transaction.roll_back()
                     return Outcome(Raw(encoded), None, connection.commit_no)

@@ -107,6 +107,8 @@ class ApswConnection:
     layout_checked: bool = False
     identity: tuple[int, ...] | None = None
     isolation_level: str | None = None
+    text_factory: object = str
+    """Of the standard module; here texts are texts."""
 
     def __init__(
         self, path: Path, vfs: str, *, read_only: bool = False, with_wal: bool = True
@@ -148,6 +150,9 @@ class ApswConnection:
         self.base.set_progress_handler(
             None if handler is None else lambda: bool(handler()), max(steps, 1)
         )
+
+    def setlimit(self, category: int, limit: int) -> int:
+        return self.base.limit(category, limit)
 
     def close(self) -> None:
         # What goes wrong while a file is closed is reported by apsw alone.

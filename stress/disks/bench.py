@@ -52,7 +52,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 Workload = Callable[["Bench"], None]
 
-_TABLES = {"sessions": ("sessions", "messages", "state_meta"), "agents": tuple(TABLES)}
+_TABLES = {
+    "sessions": ("sessions", "messages", "state_meta"),
+    "agents": tuple(TABLES),
+    "plain": ("item", "part"),
+}
 
 
 def digest_of(conn: Connection, kind: str = SESSIONS) -> str:
@@ -177,9 +181,14 @@ class Bench:
             sent = Sent(who, seq, _encode(ops.SqlLease(lease=seq)), _encode(operation))
             self.log.append(("sent", [sent]))
             try:
-                self.writer.leases.begin(float("inf"), may_share=True)
-                # Not as SQL of a guest: the connection here has not all that this needs.
-                self.writer.kind.apply(connection.conn, operation)
+                run = operation if isinstance(operation, ops.SqlRun) else None
+                settings = None if run is None else run.settings
+                self.writer.leases.begin(float("inf"), settings, may_share=True)
+                if run is not None:
+                    self.writer.leases.run(run)
+                else:
+                    self.writer.kind.apply(connection.conn, operation)
+                    self.writer.leases.has_changed = True
                 outcome = self.writer.leases.end(request_of(sent))
             except HermesActorError as error:
                 outcome = Outcome(error=error)

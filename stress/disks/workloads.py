@@ -15,13 +15,14 @@ from support.old_files import build
 
 from disks.agent_workload import agent_store
 from disks.bench import Bench, Workload
+from disks.plain_workload import create_tables, plain_file
 from disks.power_cuts import Image
 from hermes_actor import limits
 from hermes_actor.engine.checkpoint import Action
 from hermes_actor.engine.writer import Writer
 from hermes_actor.paths import resolve_paths
 from hermes_protocol import operations as ops
-from hermes_protocol.features import AGENTS, SESSIONS
+from hermes_protocol.features import AGENTS, PLAIN, SESSIONS
 
 __all__ = ["WITHOUT_WAL", "WORKLOADS", "append", "create", "prepare", "steady"]
 
@@ -245,6 +246,7 @@ WORKLOADS: dict[str, Workload] = {
     "idle": idle,
     "without WAL": without_wal,
     "agents": agent_store,
+    "plain": plain_file,
     **dict.fromkeys(OLD_VERSIONS, migration),
 }
 
@@ -264,7 +266,9 @@ def prepare(name: str, path: Path) -> Image:
     if name in OLD_VERSIONS:
         build(path, OLD_VERSIONS[name])
     else:
-        writer = Writer(resolve_paths(path), kind=AGENTS if name == "agents" else SESSIONS)
+        if name == "plain":
+            create_tables(path)
+        writer = Writer(resolve_paths(path), kind=name if name in (AGENTS, PLAIN) else SESSIONS)
         writer.recover()
         writer.close()
     return {file.name: file.read_bytes() for file in path.parent.iterdir() if file.is_file()}

@@ -6,6 +6,7 @@ the order of changes, from the first row on, which the schema brings with it.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -37,29 +38,41 @@ class Program:
     """One connection. It has the methods of a channel that a writer of a history uses."""
 
     def __init__(self, db: str, timeout: float) -> None:
+        self._db, self._timeout = db, timeout
+        self._open()
+
+    def _open(self) -> None:
         from hermes_actor import connect
 
-        self._conn = connect(db, timeout, isolation_level=None, check_same_thread=False)
+        self._pid = os.getpid()
+        self._conn = connect(self._db, self._timeout, isolation_level=None, check_same_thread=False)
+
+    @property
+    def conn(self) -> sqlite3.Connection:
+        """The connection of this process: a forked child opens its own."""
+        if self._pid != os.getpid():
+            self._open()
+        return self._conn
 
     def create_schema(self) -> None:
         """Create the tables, in one change, unless they are there."""
-        self._conn.executescript(SCHEMA)
+        self.conn.executescript(SCHEMA)
 
     def submit(self, _session: Any, _timeout: float) -> None:
         """Do nothing: the first message of a session makes it."""
 
     def statistics(self) -> None:
         """Ask the actor something that changes nothing."""
-        self._conn.execute("BEGIN IMMEDIATE")
-        self._conn.execute("ROLLBACK")
+        self.conn.execute("BEGIN IMMEDIATE")
+        self.conn.execute("ROLLBACK")
 
     def send(self, appends: Sequence[Any], timeout: float) -> list[Change]:
         """Return changes that are made when they are asked for their result, in this order."""
-        return [Change(self._conn, one, time.monotonic() + timeout) for one in appends]
+        return [Change(self.conn, one, time.monotonic() + timeout) for one in appends]
 
     def release(self) -> None:
         """Close the connection."""
-        self._conn.close()
+        self.conn.close()
 
 
 class Change:

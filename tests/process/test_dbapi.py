@@ -404,11 +404,9 @@ def test_private_objects_can_be_used_alone_in_a_write_transaction(conn):
     assert conn.execute("SELECT m.x FROM mine m JOIN t ON m.x = t.x").fetchall() == [(1,)]
 
 
-def test_methods_that_are_refused(conn, path):
+def test_methods_that_are_refused(conn):
     with pytest.raises(sqlite3.NotSupportedError, match="readonly=True"):
         conn.blobopen("t", "x", 1)
-    with closing(dbapi.connect(path)) as other, pytest.raises(sqlite3.NotSupportedError):
-        conn.backup(other)
     with pytest.raises(sqlite3.NotSupportedError):
         conn.deserialize(b"")
     conn.execute("BEGIN IMMEDIATE")
