@@ -28,7 +28,40 @@ HERE = Path(__file__).resolve().parent
 
 RESULT = HERE.parent / ".stress" / "result.json"
 
-JOBS = sorted(file.stem.removeprefix("stress_") for file in HERE.glob("stress_*.py"))
+SCRIPTS = sorted(file.stem.removeprefix("stress_") for file in HERE.glob("stress_*.py"))
+
+ON_PLAIN_FILES = (
+    "backlogs", "client_faults", "double_start", "failpoints", "forks", "fuzz_socket",
+    "handoff_loop", "hostile", "io_errors", "kill_loop", "lock_loss", "long_readers",
+    "quiet_clients", "restores", "soak", "stalls",
+)  # fmt: skip
+"""Jobs that run once more on plain files: their clients are programs with ``connect()``."""
+
+ON_SESSIONS_ALONE = {
+    "attached": "its programs are those of hermes-agent; kanban is about its plain files",
+    "controls": "runs other jobs",
+    "crash_replay": "has a workload on plain files",
+    "endless_statements": "about leases of SessionDB; of programs: tests/process/test_lease_limits",
+    "foreign": "a program keeps the file that it has opened, as with sqlite3: its reads are not"
+    " judged when that is replaced",
+    "fsync_policy": "the policy is below kinds; crash_replay and io_errors have plain files",
+    "fuzz_frames": "about the messages of all kinds",
+    "gateway": "about chats",
+    "index_damage": "about full-text indexes",
+    "kanban": "is about plain files",
+    "large_rows": "about full-text indexes",
+    "limits": "about the actor and its folder",
+    "model": "simulates sessions",
+    "power_cut_fs": "the file system does not know kinds; crash_replay cuts plain files",
+    "providers": "about servers",
+    "security": "about files and sockets of any kind",
+    "selftest": "runs other jobs",
+    "strace_replay": "the calls of the system are those of any kind; crash_replay cuts plain files",
+    "wal_reset": "about SQLite itself",
+}
+"""Jobs without such a form, and why."""
+
+JOBS = sorted([*SCRIPTS, *(f"{job}:plain" for job in ON_PLAIN_FILES)])
 
 LONGEST_FIRST = (
     "failpoints", "crash_replay", "controls", "kill_loop", "handoff_loop", "providers", "soak",
@@ -52,6 +85,13 @@ def order(jobs: list[str]) -> list[str]:
         return (LONGEST_FIRST.index(job) if job in LONGEST_FIRST else len(LONGEST_FIRST), job)
 
     return sorted(jobs, key=rank)
+
+
+def command(job: str) -> list[str]:
+    """Return what runs *job*, such as ``soak``, or ``soak:plain`` on plain files."""
+    script, _, kind = job.partition(":")
+    words = [sys.executable, str(HERE / f"stress_{script}.py")]
+    return [*words, "--set", f"kind={kind}"] if kind else words
 
 
 class Programme:
@@ -84,7 +124,7 @@ class Programme:
             thread.join()
 
     def _run_one(self, job: str, seed: int) -> None:
-        words = [sys.executable, str(HERE / f"stress_{job}.py"), "--seed", str(seed)]
+        words = [*command(job), "--seed", str(seed)]
         # In a session of its own: Ctrl-C reaches it once, through us, and not in its cleaning up.
         process = subprocess.Popen(
             [*words, *self._options], stdout=subprocess.PIPE, text=True, cwd=HERE.parent,

@@ -23,9 +23,11 @@ SUITES = {suite.name: suite for suite in (CPYTHON, *NEWER, *THIRD_PARTY)}
 
 
 def known(suite: Suite) -> dict[str, Listed]:
-    """Return the list of *suite*: newer interpreters have that of 3.11, and more."""
+    """Return the list of *suite*: newer interpreters have that of 3.11, one for all of them, and
+    one of their own."""
     if suite in NEWER:
-        return {**listed(CPYTHON.name), **listed("cpython-newer")}
+        newer = {**listed(CPYTHON.name), **listed("cpython-newer")}
+        return {**newer, **listed(suite.name)}
     return listed(suite.name)
 
 

@@ -77,6 +77,18 @@ FAULTS = [
           "synchronous-normal", "lost", ("workload=agents",)),
     Fault("receipts of an agent store are written apart", "crash_replay", "receipt-apart",
           "cut after", ("workload=agents",)),
+    Fault("answers to programs leave before the commit", "kill_loop", "reply-before-commit",
+          "lost|stale|no-prefix", ("kind=plain", "sandbox=4")),
+    Fault("receipts of a plain file are forgotten when an actor ends", "failpoints", "forgetful",
+          "doubled|torn", ("kind=plain", "sandbox=10")),
+    Fault("a plain file has two owners in a hand-off", "handoff_loop", "two-owners",
+          "two owners", ("kind=plain", "sandbox=2")),
+    Fault("commits of a plain file are not synced one by one", "crash_replay",
+          "synchronous-normal", "lost", ("workload=plain",)),
+    Fault("receipts of a plain file are written apart", "crash_replay", "receipt-apart",
+          "cut after", ("workload=plain",)),
+    Fault("an error of the disk of a plain file is passed over", "io_errors",
+          "go-on-after-failed-sync", "lost|gap", ("kind=plain",)),
     Fault("the index file is written in place", "gateway", "index-in-place", "cannot be read"),
 ]  # fmt: skip
 

@@ -47,7 +47,7 @@ class SureStatements:
 
     def __init__(self) -> None:
         self._known: dict[str, object] = {}
-        """Statements with a form of values that fits them; ``None`` for one that is none of these."""
+        """Statements with a form of values that fits; ``None`` for one that may fail."""
         self._schema: object = None
         self._checked: set[int] = set()
         """Root pages of tables with CHECK, which SQLite leaves out on a read-only connection."""

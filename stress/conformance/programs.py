@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,17 +21,32 @@ Connect = Callable[..., sqlite3.Connection]
 
 SCHEMA = """
 DROP TABLE IF EXISTS item; DROP TABLE IF EXISTS part; DROP TABLE IF EXISTS log;
-DROP TABLE IF EXISTS extra; PRAGMA user_version = 0;
+DROP TABLE IF EXISTS extra; PRAGMA user_version = 0; DROP TABLE IF EXISTS exact;
+DROP TABLE IF EXISTS made; DROP TABLE IF EXISTS raised; DROP TABLE IF EXISTS late;
+DROP VIEW IF EXISTS names;
 CREATE TABLE item(id INTEGER PRIMARY KEY, name TEXT UNIQUE, n INTEGER CHECK (n < 5));
 CREATE TABLE part(id INTEGER PRIMARY KEY, item INTEGER REFERENCES item(id) ON DELETE CASCADE);
 CREATE TABLE log(what TEXT);
 CREATE TRIGGER item_added AFTER INSERT ON item
 BEGIN INSERT INTO log VALUES ('added ' || new.name); END;
+CREATE TABLE exact(id INTEGER PRIMARY KEY AUTOINCREMENT, n INTEGER NOT NULL) STRICT;
+CREATE TABLE made(a INTEGER PRIMARY KEY, b AS (a * 2) STORED, c AS (b + 1) UNIQUE) WITHOUT ROWID;
+CREATE TABLE raised(n);
+CREATE TRIGGER raises BEFORE INSERT ON raised WHEN new.n > 0 BEGIN
+    INSERT INTO log VALUES ('before ' || new.n);
+    SELECT CASE new.n WHEN 1 THEN RAISE(ABORT, 'aborted') WHEN 2 THEN RAISE(FAIL, 'failed')
+        WHEN 3 THEN RAISE(ROLLBACK, 'rolled back') WHEN 4 THEN RAISE(IGNORE) END;
+END;
+CREATE TABLE late(item INTEGER REFERENCES item(id) DEFERRABLE INITIALLY DEFERRED);
+CREATE VIEW names AS SELECT name FROM item;
+CREATE TRIGGER named INSTEAD OF INSERT ON names
+BEGIN INSERT INTO item(name, n) VALUES (new.name, 0); END;
 """
 
 CONTROL_WORDS = (
     "BEGIN", "BEGIN DEFERRED", "BEGIN IMMEDIATE", "BEGIN EXCLUSIVE", "COMMIT", "END", "ROLLBACK",
     "SAVEPOINT a", "SAVEPOINT b", "RELEASE a", "RELEASE b", "ROLLBACK TO a", "ROLLBACK TO b",
+    "SAVEPOINT A", "ROLLBACK TRANSACTION TO SAVEPOINT b", "RELEASE SAVEPOINT a", "END TRANSACTION",
 )  # fmt: skip
 
 WRITES = (
@@ -55,6 +70,28 @@ WRITES = (
     "ALTER TABLE extra ADD COLUMN y",
     "INSERT INTO extra(x) VALUES (:n)",
     "PRAGMA user_version = 3",
+    "INSERT INTO exact(n) VALUES (:name)",
+    "INSERT OR IGNORE INTO exact(id, n) VALUES (:n, :n)",
+    "INSERT INTO exact(n) VALUES (zeroblob(:n))",
+    "INSERT INTO made(a) VALUES (:n)",
+    "INSERT INTO made(a) VALUES (:n) ON CONFLICT(a) DO UPDATE SET a = a + 10 RETURNING a, b, c",
+    "UPDATE OR REPLACE made SET a = :n",
+    "INSERT INTO raised(n) VALUES (:n)",
+    "INSERT INTO raised(n) VALUES (0), (:n), (5)",
+    "INSERT OR IGNORE INTO raised(n) SELECT n FROM item",
+    "INSERT INTO late(item) VALUES (:n)",
+    "INSERT INTO names VALUES (:name)",
+    "INSERT INTO log VALUES (x'00ff'), (1.5), (NULL), (:name)",
+    "REPLACE INTO item(id, name, n) VALUES (:n, :name, 1)",
+    "UPDATE item SET name = name || 'x' FROM (SELECT :n AS m) WHERE n < m RETURNING *",
+    "INSERT INTO item(name, n) SELECT name || 'y', n FROM item WHERE true"
+    " ON CONFLICT(name) DO NOTHING",
+    "DELETE FROM log WHERE what LIKE 'ADDED%'",
+    "INSERT INTO log SELECT count(*) FROM sqlite_sequence WHERE name = 'exact'",
+    "CREATE INDEX IF NOT EXISTS by_what ON log(what)",
+    "CREATE UNIQUE INDEX once ON log(what)",
+    "DROP INDEX by_what",
+    "CREATE TABLE item(x)",
 )
 
 WITHOUT_ROWS = [sql for sql in WRITES[:13] if "RETURNING" not in sql]
@@ -75,9 +112,24 @@ READS = (
     "SELECT name FROM item ORDER BY nothing",
     "PRAGMA user_version",
     "PRAGMA foreign_keys",
+    "SELECT * FROM exact, made",
+    "SELECT n FROM raised",
+    "SELECT item, typeof(item) FROM late",
+    "SELECT hex(what), typeof(what) FROM log",
+    "SELECT count(*) FROM log WHERE what LIKE 'ADDED%'",
+    "PRAGMA defer_foreign_keys",
+    "PRAGMA foreign_key_check",
+    "PRAGMA table_info(extra)",
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :n) SELECT i FROM n",
+    "VALUES (:n, :name), (1, 2)",
+    "EXPLAIN QUERY PLAN SELECT * FROM item WHERE id = :n",
 )
 
-SETTINGS = ("PRAGMA foreign_keys = ON", "PRAGMA foreign_keys = OFF")
+SETTINGS = (
+    "PRAGMA foreign_keys = ON", "PRAGMA foreign_keys = OFF", "PRAGMA defer_foreign_keys = ON",
+    "PRAGMA recursive_triggers = ON", "PRAGMA case_sensitive_like = ON",
+    "PRAGMA ignore_check_constraints = ON", "PRAGMA ignore_check_constraints = OFF",
+)  # fmt: skip
 
 LEVELS = ("", None, "IMMEDIATE", "DEFERRED")
 
@@ -128,7 +180,11 @@ def _steps(count: int) -> st.SearchStrategy[Step]:
         st.builds(Step, conn, st.just("executemany"), st.sampled_from(MANY), name, number),
         st.builds(Step, conn, st.just("executescript"), st.just(""), name, number),
         st.builds(Step, conn, st.just("execute"), st.sampled_from(SETTINGS)),
-    )
+        st.builds(Step, conn, st.sampled_from(["failing", "asking"]), st.sampled_from(MANY), name,
+                  number),
+        st.builds(Step, conn, st.just("level"), st.sampled_from(["", "IMMEDIATE", "none"])),
+        st.builds(Step, conn, st.just("reopen")),
+    )  # fmt: skip
 
 
 @st.composite
@@ -148,6 +204,11 @@ def compare(program: Program, connect: Connect, path: Path, control: Path) -> in
     with contextlib.ExitStack() as stack:
         ours, theirs = (_open(stack, *side, program.levels) for side in sides)
         for number, step in enumerate(program.steps):
+            if step.call == "reopen":
+                for conns, side in zip((ours, theirs), sides, strict=True):
+                    conns[step.conn].close()
+                    (conns[step.conn],) = _open(stack, *side, [program.levels[step.conn]])
+                continue
             got, expected = _answer(ours[step.conn], step), _answer(theirs[step.conn], step)
             if _goes_its_own_way(got, expected):
                 return number
@@ -183,7 +244,7 @@ def _answer(conn: sqlite3.Connection, step: Step) -> Answer:
     try:
         cursor = _make(conn, step, values)
         rows = cursor.fetchall() if cursor is not None and cursor.description else None
-    except sqlite3.Error as error:
+    except (sqlite3.Error, ValueError) as error:
         return Answer(
             error=type(error).__mro__[_own_classes(error)].__name__,
             message=str(error),
@@ -207,6 +268,11 @@ def _make(conn: sqlite3.Connection, step: Step, values: dict[str, Any]) -> sqlit
         case "executemany":
             more = [values, {"name": "many", "n": step.n}, {"name": step.name, "n": 1}]
             return conn.executemany(step.sql, more)
+        case "failing" | "asking":
+            return conn.executemany(step.sql, _rows(conn, step, values))
+        case "level":
+            conn.isolation_level = None if step.sql == "none" else step.sql  # type: ignore[assignment]
+            return None
         case "executescript":
             return conn.executescript(
                 f"INSERT INTO log VALUES ('script'); INSERT INTO item(name, n)"
@@ -222,10 +288,21 @@ def _make(conn: sqlite3.Connection, step: Step, values: dict[str, Any]) -> sqlit
     return None
 
 
-def _own_classes(error: sqlite3.Error) -> int:
+def _rows(conn: sqlite3.Connection, step: Step, values: dict[str, Any]) -> Iterator[Any]:
+    """Rows whose making fails half-way, or uses the connection that takes them."""
+    yield values
+    if step.call == "failing":
+        yield {"name": "many", "n": step.n}
+        raise ValueError("enough")
+    # Not of the rows before: ours travel together.
+    ((count,),) = conn.execute("SELECT count(*) FROM sqlite_master WHERE name = 'extra'").fetchall()
+    yield {"name": f"of {count}", "n": count}
+
+
+def _own_classes(error: Exception) -> int:
     """The place of the class of ``sqlite3`` among those of *error*: programs catch that one."""
     mro = type(error).__mro__
-    return next(i for i, kind in enumerate(mro) if kind.__module__ == "sqlite3")
+    return next(i for i, kind in enumerate(mro) if kind.__module__ in ("sqlite3", "builtins"))
 
 
 # --- where both sides need not agree -----------------------------------------------------------
@@ -249,9 +326,12 @@ def _goes_its_own_way(got: Answer, expected: Answer) -> bool:
 
     * A transaction that has read, and writes after another one has committed: SQLite refuses,
       whatever was read. We repeat the reads, and refuse only if they differ.
+    * A COMMIT that a deferred foreign key forbids: ours rolls back.
     * With a timeout of nothing, a writer that is at work on its own, on a checkpoint for example,
       is as good as locked.
     """
     if got.code == "SQLITE_BUSY" and "the writer was busy" in got.message:
+        return True
+    if "FOREIGN KEY" in expected.message and expected.in_transaction and not got.in_transaction:
         return True
     return expected.code == "SQLITE_BUSY_SNAPSHOT" and got.error is None

@@ -205,7 +205,9 @@ class Writer:
         for _ in range(rng.randint(1, self._options.depth)):
             self._number += 1
             size = rng.randrange(1, 80)
-            if rng.random() < self._options.large:
+            # On a plain file each part of a large change has a number of its own, and no row.
+            large = self._options.large if self._options.kind != "plain" else 0.0
+            if rng.random() < large:
                 size = rng.randrange(1_100_000, 1_600_000)
             text = f"{self._name} {self._number} {'x' * size}"
             row = self._operations.MessageRow(role="user", timestamp=1.0, content=text)

@@ -93,6 +93,11 @@ class Job:
         return self.options.get("kind", "sessions")
 
     @property
+    def title(self) -> str:
+        """Its name in the table, with the kind of files if that was chosen."""
+        return f"{self.name}:{self.options['kind']}" if "kind" in self.options else self.name
+
+    @property
     def done(self) -> int:
         return self.counts[self.unit]
 
@@ -174,7 +179,7 @@ class Job:
     def report(self, kept: Path | None) -> dict[str, Any]:
         """The document of the last line."""
         return {
-            "job": self.name,
+            "job": self.title,
             "unit": self.unit,
             "done": self.done,
             "goal": None if self.goal == float("inf") else int(self.goal),

@@ -68,7 +68,7 @@ class Program:
 
     def send(self, appends: Sequence[Any], timeout: float) -> list[Change]:
         """Return changes that are made when they are asked for their result, in this order."""
-        return [Change(self.conn, one, time.monotonic() + timeout) for one in appends]
+        return [Change(self.conn, one, timeout) for one in appends]
 
     def release(self) -> None:
         """Close the connection."""
@@ -78,8 +78,8 @@ class Program:
 class Change:
     """One row, in a transaction of one of the forms that programs use."""
 
-    def __init__(self, conn: sqlite3.Connection, append: Any, deadline: float) -> None:
-        self._conn, self._deadline = conn, deadline
+    def __init__(self, conn: sqlite3.Connection, append: Any, timeout: float) -> None:
+        self._conn, self._timeout = conn, timeout
         self._row = append.session_id, append.message.content
         forms = (self._statement, self._immediate, self._deferred)
         self._form = forms[len(append.message.content) % len(forms)]
@@ -89,6 +89,9 @@ class Change:
 
         The error says whether it was executed, as its text promises.
         """
+        # Each call of a program has a time of its own.
+        deadline = time.monotonic() + self._timeout
+        self._conn.execute(f"PRAGMA busy_timeout = {int(1000 * self._timeout)}")
         while True:
             try:
                 return self._form()
@@ -96,7 +99,7 @@ class Change:
                 text = str(error)
                 known = "unknown" if text.startswith("outcome unknown") else "no"
                 error.executed = known  # type: ignore[attr-defined]
-                if not text.startswith(_LOCKED) or time.monotonic() > self._deadline:
+                if not text.startswith(_LOCKED) or time.monotonic() > deadline:
                     raise
             finally:
                 if self._conn.in_transaction:

@@ -163,6 +163,16 @@ def rows_left_are_kept(conn):
     assert cursor.fetchall() == [("b",), ("c",)]
 
 
+@difference("rows of `executemany` that ask the connection while they are made")
+def rows_are_gathered_first(conn):
+    def rows():
+        for _ in range(2):
+            yield conn.execute("SELECT count(*) FROM t").fetchone()
+
+    conn.executemany("INSERT INTO t (x) VALUES (?)", rows())
+    assert conn.execute("SELECT x FROM t WHERE id > 3").fetchall() == [(3,), (3,)]
+
+
 @difference("`COMMIT` that a deferred foreign key forbids")
 def forbidden_commit_rolls_back(conn):
     conn.execute("CREATE TABLE u (t REFERENCES t DEFERRABLE INITIALLY DEFERRED)")

@@ -1,8 +1,8 @@
 """The schema changes beside a program whose statements have been looked at.
 
-SQLite lists the program of an ``EXPLAIN`` that was prepared under another schema from memory that it
-has released: no such statement is used twice. With MALLOC_PERTURB_ glibc fills what is released, so
-that a use of it ends the process.
+SQLite lists the program of an ``EXPLAIN`` that was prepared under another schema from memory that
+it has released: no such statement is used twice. With MALLOC_PERTURB_ glibc fills what is released,
+so that a use of it ends the process.
 """
 
 import os
