@@ -11,6 +11,7 @@ from hermes_actor.dbapi import actor_port
 from hermes_actor.dbapi.copies import in_use, replace_content
 from hermes_actor.dbapi.cursor import Cursor, cursor_class
 from hermes_actor.dbapi.errors import not_supported
+from hermes_actor.dbapi.keywords import deprecates_keywords
 from hermes_actor.dbapi.routed_connection import RoutedConnection
 from hermes_actor.dbapi.target import owned_target
 from hermes_actor.sqlite import sqlite3
@@ -209,11 +210,13 @@ class Connection(RoutedConnection):
         if client is not None:
             client.interrupt(self._under_way)
 
+    @deprecates_keywords("name", "narg", "func")
     def create_function(self, name: str, narg: int, func: Any, **more: Any) -> None:
         """Add a function for statements that run here: reads outside of a write transaction."""
         super().create_function(name, narg, func, **more)
         self._note_function(name, func)
 
+    @deprecates_keywords("name", "n_arg", "aggregate_class")
     def create_aggregate(self, name: str, n_arg: int, aggregate_class: Any) -> None:
         """Add an aggregate for statements that run here."""
         super().create_aggregate(name, n_arg, aggregate_class)
@@ -244,11 +247,13 @@ class Connection(RoutedConnection):
             if (name := _SWITCHES.get(op)) is not None:
                 self._settings = {**self._settings, name: int(enable)}
 
+    @deprecates_keywords("authorizer_callback")
     def set_authorizer(self, authorizer_callback: Any) -> None:
         """Set the callback that allows or denies what statements do."""
         super().set_authorizer(authorizer_callback)
         self._private.authorizer = authorizer_callback
 
+    @deprecates_keywords("trace_callback")
     def set_trace_callback(self, trace_callback: Any) -> None:
         """Set the callback that gets every statement that runs, here or in the actor."""
         super().set_trace_callback(trace_callback)
@@ -280,8 +285,7 @@ class Connection(RoutedConnection):
             return
         self._check_process()
         with self._lock:
-            self._check_usable()
-            if self.in_transaction:
+            if self.in_transaction:  # raises if it is closed; any thread may copy into it
                 raise in_use()
             self._port()  # the file has an owner, and if it is new, a kind
             replace_content(self._target.paths, lambda made: inside(copy, made))

@@ -1,6 +1,7 @@
 """``backup()`` into a file that has an actor: what it does on ``sqlite3`` it does here."""
 
 import sqlite3
+import threading
 from contextlib import closing
 
 import pytest
@@ -146,6 +147,24 @@ def test_other_kind_is_refused(tmp_path):
                 source.backup(target)
         plain.execute("INSERT INTO t VALUES (1)")
         assert sessions.execute("SELECT count(*) FROM sessions").fetchone() == (0,)
+
+
+def test_source_of_another_thread(open_, tmp_path):
+    """As aiosqlite copies, which has a thread for each connection."""
+    path = tmp_path / "source.db"
+    target = open_("target.db", "CREATE TABLE old (x)")
+
+    connect = dbapi.connect if isinstance(target, dbapi.Connection) else sqlite3.connect
+
+    def copy():
+        with closing(connect(path, isolation_level=None)) as source:
+            fill(source)
+            source.backup(target)
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    thread.join()
+    assert len(content(target)["t"]) == LARGE
 
 
 def test_native_source_finds_a_target_that_it_cannot_write(tmp_path):
