@@ -128,7 +128,6 @@ bench-stalls: $(BSTAMP)  ## how long one process keeps the writes of another wai
 
 bench-connect: $(BSTAMP)  ## programs on connect() beside the same programs on sqlite3
 	@$(BENCH)/bin/python stress/bench_connect.py
-	@$(BENCH)/bin/python stress/bench_connect.py --slow-disk --programs append --rounds 1
 
 bench-gateway: $(STAMP) $(PSTAMP)  ## the cost of a message by the number of chats, beside the peer
 	@$(BIN)/python stress/bench_gateway.py

@@ -1,6 +1,7 @@
 """Programs on `hermes_actor.connect()` beside the same programs on `sqlite3`, in one run.
 
-    python stress/bench_connect.py [--writers 1,8,16] [--seconds S] [--rounds N] [--slow-disk]
+    python stress/bench_connect.py [--seconds S] [--rounds N]                      what is asked
+    python stress/bench_connect.py --writers 1,8,16 [--programs append] [--slow-disk]   a part of it
 
 Two programs. *insert*: one INSERT per write, in autocommit mode, with a timeout of one second.
 *append*: the peer's own `append_message`, a transaction of several statements, unchanged; its
@@ -8,9 +9,10 @@ module gets the one or the other `sqlite3`, and its connection is not prompt: th
 error in a transaction as its end. Plain `sqlite3` runs in WAL mode with synchronous=FULL, so that
 an acknowledgement means the same on both sides. Each writer is a process; sides take turns,
 each round on a fresh file; figures are medians over rounds, ratios medians over pairs of rounds.
-`--slow-disk` gives every sync of either side 5 ms more. After each round the file is compared
-with what was acknowledged; the exit code says whether they agree. Times are reported, never
-asserted.
+`--slow-disk` gives every sync of either side 5 ms more; without `--writers` each figure that is
+asked is measured, with both kinds of disk, and stands beside its limit in the end. After each round
+the file is compared with what was acknowledged; the exit code says whether they agree. Times are
+reported, never asserted.
 """
 
 from __future__ import annotations
@@ -58,15 +60,25 @@ int fsync(int fd) { slow(); return syscall(SYS_fsync, fd); }
 int fdatasync(int fd) { slow(); return syscall(SYS_fdatasync, fd); }
 """
 
-TARGETS = {
-    ("insert", 1): {"rate": 0.6},
-    ("insert", 16): {"rate": 0.9, "max": 1 / 20, "even": 0.5},
-    ("append", 1): {"rate": 0.5},
-    ("append", 8): {"rate": 0.8, "max": 1 / 30, "even": 0.8},
-    ("append", 16): {"rate": 0.8, "max": 1 / 30, "even": 0.8},
+ASKED = {
+    ("insert", 1, False): {"rate": 0.6},
+    ("insert", 16, False): {"rate": 0.9, "max": 1 / 20, "even": 0.5, "errors": 0},
+    ("append", 1, False): {"rate": 0.5},
+    ("append", 8, False): {"rate": 0.8, "max": 1 / 30, "even": 0.8},
+    ("append", 16, False): {"rate": 0.8, "max": 1 / 30, "even": 0.8},
+    ("append", 8, True): {"rate": 2.5},
+    ("append", 16, True): {"rate": 2.5},
 }
-SLOW_RATE = 2.5
-"""Of `append` with several writers, where a sync takes 5 ms."""
+"""By program, number of writers, and whether a sync takes 5 ms more."""
+
+MEANING = {
+    "rate": ("writes/s, of sqlite3's", True),
+    "max": ("longest wait, of sqlite3's", False),
+    "even": ("slowest process, of the fastest", True),
+    "errors": ("locked, with a timeout of 1 s", False),
+    "commits": ("commits of opening an existing schema", False),
+}
+"""What a figure is, and whether more is better."""
 
 
 # --- in a worker ---------------------------------------------------------------------------------
@@ -206,43 +218,97 @@ def _check(program: str, path: Path, reports: dict[str, dict[str, Any]]) -> Iter
 # --- the tables ----------------------------------------------------------------------------------
 
 
-def compare(program: str, count: int, folder: Path, options: argparse.Namespace) -> list[str]:
-    """Run the rounds of both sides in turn and print their lines. Returns the faults."""
+class Found(NamedTuple):
+    """A figure with what is asked of it, if anything is."""
+
+    title: str
+    name: str
+    value: float
+    limit: float | None
+
+    @property
+    def met(self) -> bool:
+        """True if nothing is asked, or it is reached."""
+        more = MEANING[self.name][1]
+        return self.limit is None or (
+            self.value >= self.limit if more else self.value <= self.limit
+        )
+
+    def line(self) -> str:
+        """The figure beside its limit."""
+        sign = "≥" if MEANING[self.name][1] else "≤"
+        asked = "" if self.limit is None else f"  asked {sign} {self.limit:.3g}"
+        verdict = "" if self.limit is None else "  met" if self.met else "  NOT MET"
+        return f"{self.title:<24}{MEANING[self.name][0]:<40}{self.value:>8.3f}{asked}{verdict}"
+
+
+def compare(
+    program: str, count: int, slow: bool, folder: Path, options: argparse.Namespace
+) -> tuple[list[Found], list[str]]:
+    """Run the rounds of both sides in turn and print their lines. Returns figures and faults."""
     rounds: dict[str, list[Round]] = {side: [] for side in SIDES}
+    title = f"{program} N={count}{' slow disk' if slow else ''}"
     for number in range(options.rounds):
         for side in SIDES[:: -1 if number % 2 else 1]:
-            place = folder / f"{program}-{side}-{count}-{number}"
+            place = folder / f"{program}-{side}-{count}-{slow}-{number}"
             place.mkdir()
-            done = measure(program, side, place, count, options.seconds)
+            with _slow_disk(place, slow):
+                done = measure(program, side, place, count, options.seconds)
             rounds[side].append(done)
-            peer.say(f"{program} N={count} {side} round {number + 1}: {done.rate:.0f}/s")
+            peer.say(f"{title} {side} round {number + 1}: {done.rate:.0f}/s")
             shutil.rmtree(place)
     for side in SIDES:
         shown = [statistics.median(getattr(done, f) for done in rounds[side]) for f in FIELDS]
         errors = sum(done.errors for done in rounds[side])
-        print(f"{program:<8}{count:>3}  {side:<9}{shown[0]:>9.0f}"
-              + "".join(f"{value:>10.2f}" for value in shown[1:]) + f"{errors:>8}")  # fmt: skip
-    _print_ratios(program, count, rounds, slow=options.slow_disk)
-    return [fault for done in (*rounds["sqlite3"], *rounds["connect"]) for fault in done.faults]
+        print(f"{title:<22}{side:<9}{shown[0]:>9.0f}"
+              + "".join(f"{value:>10.2f}" for value in shown[1:]) + f"{errors:>8}",
+              flush=True)  # fmt: skip
+    faults = [fault for done in (*rounds["sqlite3"], *rounds["connect"]) for fault in done.faults]
+    asked = ASKED.get((program, count, slow), {})
+    figures = _figures(rounds)
+    return [Found(title, name, value, asked.get(name)) for name, value in figures.items()], faults
 
 
 FIELDS = ("rate", "p50", "p99", "max", "even")
 
 
-def _print_ratios(program: str, count: int, rounds: dict[str, list[Round]], *, slow: bool) -> None:
-    targets = dict(TARGETS.get((program, count), {}))
-    if slow:
-        targets["rate"] = SLOW_RATE if program == "append" and count > 1 else 0.0
-    words = []
+def _figures(rounds: dict[str, list[Round]]) -> dict[str, float]:
+    figures: dict[str, float] = {}
     for name in ("rate", "max"):
         pairs = zip(rounds["connect"], rounds["sqlite3"], strict=True)
-        ratio = statistics.median(getattr(a, name) / getattr(b, name) for a, b in pairs)
-        wanted = targets.get(name, 0.0)
-        aim = f" (aim {'≥' if name == 'rate' else '≤'} {wanted:.2f})" if wanted else ""
-        words.append(f"{name} × {ratio:.2f}{aim}")
-    even = statistics.median(done.even for done in rounds["connect"])
-    aim = f" (aim ≥ {targets['even']:.2f})" if "even" in targets else ""
-    print(f"             {', '.join(words)}, even {even:.2f}{aim}", flush=True)
+        figures[name] = statistics.median(getattr(a, name) / getattr(b, name) for a, b in pairs)
+    figures["even"] = statistics.median(done.even for done in rounds["connect"])
+    figures["errors"] = float(sum(done.errors for done in rounds["connect"]))
+    return figures
+
+
+def opening(folder: Path) -> Found:
+    """Open an existing schema as programs do, and count the commits that this takes."""
+    from hermes_actor import dbapi
+
+    path = folder / "schema.db"
+    schema = (
+        "CREATE TABLE IF NOT EXISTS events (worker, number, text)",
+        "CREATE INDEX IF NOT EXISTS by_worker ON events (worker)",
+    )
+
+    def open_() -> int:
+        with contextlib.closing(dbapi.connect(path)) as conn:
+            conn.execute("PRAGMA journal_mode = WAL")
+            conn.executescript(";".join(schema))
+            conn.execute("BEGIN IMMEDIATE")
+            for sql in schema:
+                conn.execute(sql)
+            conn.commit()
+            ((number,),) = conn.execute(
+                "SELECT value FROM hermes_actor_meta WHERE key = 'commit_no'"
+            ).fetchall()
+            return int(number)
+
+    before = open_()
+    after = open_()
+    end_actors(resolve_paths(path))
+    return Found("opening", "commits", after - before, 0)
 
 
 @contextlib.contextmanager
@@ -269,11 +335,11 @@ def arguments() -> argparse.Namespace:
         return [int(part) for part in text.split(",")]
 
     add = parser.add_argument
-    add("--writers", type=numbers, default=[1, 8, 16], help="numbers of processes: 1,8,16")
-    add("--programs", default="insert,append", help="of: insert,append")
+    add("--writers", type=numbers, help="numbers of processes, such as 1,8,16")
+    add("--programs", default="insert,append", help="with --writers: of insert,append")
     add("--seconds", type=float, default=3.0, help="length of a round")
     add("--rounds", type=int, default=3)
-    add("--slow-disk", action="store_true", help="syncs that take 5 ms longer; needs cc")
+    add("--slow-disk", action="store_true", help="with --writers: syncs take 5 ms longer; needs cc")
     return parser.parse_args()
 
 
@@ -283,18 +349,27 @@ def main() -> int:
     folder = BENCH / "run" / f"connect-{os.getpid()}"
     folder.mkdir(parents=True)
     os.environ.update(HERMES_ACTOR_IDLE_EXIT="1", HERMES_HOME=str(folder / "home"))
+    wanted = list(ASKED)
+    if options.writers:
+        programs = options.programs.split(",")
+        wanted = [(one, n, options.slow_disk) for one in programs for n in options.writers]
+    found: list[Found] = []
     faults: list[str] = []
     print(f"milliseconds, medians of {options.rounds} rounds of {options.seconds:g} s;"
           f" 'even': writes of the slowest process for each of the fastest")  # fmt: skip
-    print(f"{'program':<8}{'N':>3}  {'side':<9}{'writes/s':>9}{'p50':>10}{'p99':>10}{'max':>10}"
+    print(f"{'program':<22}{'side':<9}{'writes/s':>9}{'p50':>10}{'p99':>10}{'max':>10}"
           f"{'even':>10}{'errors':>8}")  # fmt: skip
     try:
-        with _slow_disk(folder, options.slow_disk):
-            for program in options.programs.split(","):
-                for count in options.writers:
-                    faults += compare(program, count, folder, options)
+        for program, count, slow in wanted:
+            figures, wrong = compare(program, count, slow, folder, options)
+            found += figures
+            faults += wrong
+        found.append(opening(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+    print("\nratios are medians over pairs of rounds")
+    for one in found:
+        print(one.line())
     print("\n" + ", ".join(f"{key} {value}" for key, value in peer.machine().items()))
     print(f"file and acknowledgements disagree in {len(faults)} places")
     for fault in faults[:20]:

@@ -99,6 +99,27 @@ def test_transaction_of_sure_statements_takes_two_round_trips(conn, waits):
     assert conn.execute("SELECT count(*) FROM event").fetchone() == (1,)
 
 
+@pytest.mark.parametrize(("prompt", "trips"), [(True, 3), (False, 2)])
+def test_round_trips_of_an_indexed_message_and_its_counters(conn, waits, prompt, trips):
+    """A row with a full-text trigger may fail; the counters of its session cannot."""
+    conn.executescript("""
+        CREATE TABLE session (id TEXT PRIMARY KEY, count INTEGER, last REAL);
+        CREATE TABLE message (id INTEGER PRIMARY KEY, session REFERENCES session, text);
+        CREATE TRIGGER indexed AFTER INSERT ON message
+        BEGIN INSERT INTO words (rowid, text) VALUES (new.id, new.text); END;
+        INSERT INTO session VALUES ('s', 0, 0);
+    """)
+    conn.prompt = prompt
+    for _ in range(2):
+        waits.clear()
+        conn.execute("BEGIN IMMEDIATE")
+        conn.execute("INSERT INTO message (session, text) VALUES (?, ?)", ("s", "walrus"))
+        conn.execute("UPDATE session SET count = count + 1, last = ? WHERE id = ?", (1.5, "s"))
+        conn.execute("COMMIT")
+        assert len(waits) == trips
+    assert conn.execute("SELECT count FROM session").fetchone() == (2,)
+
+
 @pytest.mark.parametrize("sql", SURE[:2] + SURE[4:])
 def test_sure_statement_waits(conn, waits, sql):
     conn.execute("BEGIN IMMEDIATE")
