@@ -206,13 +206,16 @@ class Checkpointer:
     def run(self, action: Action, budget: float) -> None:
         """Run *action* for at most *budget* seconds.
 
-        Raises the error of SQLite; if the disk failed, the writer is broken then (R2).
+        Raises the error of SQLite; if the disk failed, the writer is broken then (R2). So it is if
+        a file was replaced (R3): then it raises :class:`OutcomeUnknown`.
         """
         connection, env = self._connection, self._connection.env
         # It syncs the WAL itself, and would take the report of a sync that has failed.
         connection.sync_each_commit()
         if connection.broken is not None:
             return
+        # R3: what a foreign program has counted, or put in the place of a file, would go into it.
+        connection.verify_files(unless_home_is_gone=True)
         env.failpoint("checkpoint.before")
         try:
             result = run_checkpoint(connection.conn, action, env, budget)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -60,7 +61,7 @@ class FileIdentityGuard:
         db, wal, *_ = looks
         self.wal_bytes = 0 if wal is None else wal.stamp[0]
         return tuple(look and look.identity for look in looks) == self._known and not (
-            self._shows_overwriting(moves, db and db.stamp)
+            self._shows_overwriting(moves, db and db.stamp) or _is_counted_late(moves)
         )
 
     def is_overwritten(self) -> bool:
@@ -201,6 +202,20 @@ class _Moves(NamedTuple):
     """The last frame that a checkpoint was going to move."""
     done: bytes
     """The last frame that was moved."""
+
+
+def _is_counted_late(moves: _Moves | None) -> bool:
+    """Return True if frames count as moved that no checkpoint of this WAL was going to move.
+
+    A checkpoint notes how far it goes before it moves the first frame, and both numbers begin at 0
+    with the WAL. So the count came from a program that saw no lock of this process, and that was
+    still moving frames of what the WAL held before. The next checkpoint would skip as many new
+    ones, and its own notes would hide that.
+    """
+    if moves is None:
+        return False
+    attempted, done = (int.from_bytes(one, sys.byteorder) for one in (moves.attempted, moves.done))
+    return attempted < done
 
 
 def _stamp(path: str) -> tuple[int, int] | None:

@@ -740,15 +740,19 @@ def close_without_locks(paths, frames):
     It sees no lock, so it is the last: it counts the frames that it has moved, of a WAL that the
     owner has begun again since, and removes the files.
     """
+    count_without_locks(paths, frames)
+    paths.wal.unlink()
+    paths.shm.unlink()
+
+
+def count_without_locks(paths, frames):
     code = """
     import os, struct, sys
-    shm = os.open(sys.argv[2], os.O_RDWR)
-    os.pwrite(shm, struct.pack("=I", int(sys.argv[3])), 96)
-    os.unlink(sys.argv[1])
-    os.unlink(sys.argv[2])
+    shm = os.open(sys.argv[1], os.O_RDWR)
+    os.pwrite(shm, struct.pack("=I", int(sys.argv[2])), 96)
     print("null")
     """
-    run_python(code, paths.wal, paths.shm, frames)
+    run_python(code, paths.shm, frames)
 
 
 def in_file_or_saved(path):
@@ -801,6 +805,33 @@ def test_frames_that_another_program_has_counted_are_saved(
     assert "all of it is in the file again" not in caplog.text
     (orphan,) = orphans(path)
     assert f"2 acknowledged changes are in {orphan}" in str(writer.connection.broken)
+    assert {"1", "2", "3"} <= in_file_or_saved(path)
+    assert in_file(path, "PRAGMA integrity_check") == [["ok"]]
+
+
+@pytest.mark.parametrize("unlinks", [True, False])
+def test_frames_that_were_counted_late_are_not_taken_for_moved(
+    writer, path, paths, unlinks, caplog
+):
+    """The owner's own checkpoint comes between the count and the removal of the WAL.
+
+    It would skip the first frames and move the last, and with them the number of the last change.
+    """
+    assert errors(writer.run_batch([Request(create("1"))])) == [None]
+    writer.checkpointer.run(Action.PASSIVE, 1)
+    for name in ("2", "3"):
+        assert errors(writer.run_batch([Request(create(name))])) == [None]
+    frames = writer.connection.wal_frames()
+    count_without_locks(paths, 3)
+    assert frames > 3
+    with suppress(HermesActorError):
+        writer.checkpointer.run(Action.PASSIVE, 1)
+    if unlinks:
+        paths.wal.unlink()
+        paths.shm.unlink()
+    assert errors(writer.run_batch([Request(create("4"))])) != [None]
+    assert writer.connection.exit_code == exit_codes.FILES_REPLACED
+    assert "all of it is in the file again" not in caplog.text
     assert {"1", "2", "3"} <= in_file_or_saved(path)
     assert in_file(path, "PRAGMA integrity_check") == [["ok"]]
 
