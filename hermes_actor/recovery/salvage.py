@@ -103,6 +103,11 @@ def _salvage_sessions(
         adopted = _adopt_orphans(new)
         numbered = _continue_ids(source, new)
         missing = _missing(new, numbered, bool(adopted) or _has_lost(report, "sessions"))
+        # After it, which tells by the old numbers what is missing: lists show what is there.
+        new.executemany(
+            "UPDATE sessions SET message_count = message_count - ? WHERE id = ?",
+            [(lacks, session_id) for session_id, lacks in missing.sessions.items()],
+        )
         for name in TABLES:
             create_fulltext(new, name)
         set_internal(new, "watermark", 0)

@@ -130,6 +130,8 @@ def test_rows_of_a_damaged_table_are_saved_and_swapped_in_on_demand(store, serve
         }
         assert list(folder_of(store).glob("restore-*")) == []
         assert dict(query(store, "SELECT id, content FROM messages")) == saved
+        there = query(store, "SELECT session_id, COUNT(*) FROM messages GROUP BY session_id")
+        assert dict(query(store, "SELECT id, message_count FROM sessions")) == dict(there)
         assert run(store, "repair", "--check").returncode == 0
         db = SessionDB(store)
         last = db.append_message("s", "user", "after the repair")
