@@ -422,6 +422,10 @@ def from_sqlite(
     if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
         return BadValue(words, executed=executed)
     kind, advice = _FAULTS.get(primary_code(error), (SqlError, ""))
+    if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
+        # The shared memory cannot grow. As an I/O error it would send people to look for a broken
+        # disk, and to restore a file that is whole.
+        kind, advice = _FAULTS[sqlite3.SQLITE_FULL]
     name = getattr(error, "sqlite_errorname", "no code")
     text = f"{words}: {advice.format(path=path, name=name)}" if advice else words
     return kind(text, sqlite_message=words, executed=executed)

@@ -191,6 +191,9 @@ def _run(arguments: Sequence[str]) -> int:
         return failed(f"Error: {error.format_message()}", error.exit_code)
     except HermesActorError as error:
         return failed(f"Error: {error}", exit_codes.REFUSED)
+    except OverflowError as error:
+        # Of an option: numbers that come from elsewhere were checked where they came in.
+        return failed(f"Error: a number is too large: {error}", exit_codes.USAGE)
     except OSError as error:
         # A full disk or a missing permission: a traceback would not explain it.
         where = f"{error.filename}: " if error.filename else ""
@@ -204,6 +207,8 @@ def _prepare_streams() -> None:
     """Make every text printable, whatever the streams can encode."""
     if sys.stdout is None:  # closed by our parent
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - likewise
     codecs.register_error("hermes-actor", _replaced)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -208,7 +208,9 @@ class Tally:
     def trend(self, now: float, days: int) -> list[Row]:
         """Return sessions, tokens and cost of each day since the first with a session."""
         today, dates = date.fromtimestamp(now), self._dates
-        first = max(min(dates, default=today), today - timedelta(days=days))
+        # No date is before the year 1, however many days are asked for.
+        oldest = today - timedelta(days=min(days, today.toordinal() - 1))
+        first = max(min(dates, default=today), oldest)
         rows = []
         for number in range((today - first).days + 1):
             day = first + timedelta(days=number)

@@ -20,6 +20,7 @@ from support.cli_home import DAY, NOW, Home, called, said
 from support.terminal import terminal
 
 from hermes_actor.cli import run
+from hermes_actor.cli.actor.status import _lines as status_lines
 from hermes_actor.cli.output.formatting import width
 from hermes_actor.cli.output.live_view import render
 from hermes_actor.cli.start.doctor import checks
@@ -190,12 +191,12 @@ def test_doctor_with_much_to_say(ann, fixed, monkeypatch):
 
 STATUS = Status(
     pid=4711, version="0.1.0", phase_text="serving", uptime_s=93_784.2,
-    database=f"{SHOWN_HOME}/state.db", sqlite=SQLiteStatus(version="3.40.1"), python="3.11.7",
+    database=f"{SHOWN_HOME}/state.db", sqlite=SQLiteStatus(version="3.40.1", wal_reset="possible beside a foreign writer"), python="3.11.7",
     queue=QueueStatus(count=12, bytes=48_000, oldest_age_s=0.002), batches=318_442,
     batch_sizes={"1": 300_000, "2-4": 12_000, "5-16": 6_000, "17-64": 442}, writes=402_118,
     commit_latency=Latency(count=318_442, p50_ms=1.281, p99_ms=6.487, max_ms=88.1),
     total_latency=Latency(count=402_118, p50_ms=1.922, p99_ms=9.731, max_ms=121.9), epoch=17,
-    checkpoints={"passive": 310, "truncate": 4}, wal_frames=1_204,
+    checkpoints={"passive.complete": 310, "passive.partial": 3, "truncate.complete": 4}, wal_frames=1_204,
     index=IndexStatus(watermark=402_000, newest=402_118, lag=118),
     degraded=["programs beside the actor have committed 3 times; pid 812 (sqlite3) has the file open"],
     connections=[
@@ -205,6 +206,16 @@ STATUS = Status(
     ],
     lease=LeaseStatus(name="kanban", pid=812, since=NOW - 2.5, statements=14),
 )  # fmt: skip
+
+
+def test_status_of_an_actor_that_serves(monkeypatch, clock):
+    clock.at(NOW)
+    monkeypatch.setattr(sys, "stdout", _Screen())
+    pictures = {}
+    for columns in COLUMNS:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        pictures[columns] = "".join(f"{line}\n" for line in status_lines(STATUS))
+    compare("status-serving", pictures)
 
 
 def test_top(clock):
@@ -231,4 +242,4 @@ def test_browse(ann):
 
 def test_every_file_of_captures_belongs_to_a_test():
     names = {path.stem for path in CAPTURES.iterdir()}
-    assert names == {*COMMANDS, "doctor-much", "top", "browse"}
+    assert names == {*COMMANDS, "doctor-much", "status-serving", "top", "browse"}

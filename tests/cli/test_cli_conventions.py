@@ -383,3 +383,60 @@ def test_output_that_is_closed(home):
     shell = f'exec "{sys.executable}" -m hermes_actor sessions list >&-'
     done = subprocess.run(["/bin/sh", "-c", shell], stderr=-1)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("sessions", "list"), ("sessions", "export", "-"), ("doctor",), ("sessions", "show", "zzz"),
+     ("backup", "--to", "copy.db"), ("search", "x")],
+    ids=" ".join,
+)  # fmt: skip
+@pytest.mark.parametrize("closed", [0, 2])
+def test_streams_that_are_closed(home, tmp_path, arguments, closed):
+    """A service may start a command without standard input or without standard error."""
+    home.add("s", "x")
+    program = [sys.executable, "-m", "hermes_actor", *arguments]
+    ends = []
+    for close in ((), (closed,)):
+        folder = tmp_path / f"{len(close)}"
+        folder.mkdir()
+        done = subprocess.run(
+            ["sh", "-c", " ".join(['exec "$@"', *(f"{n}<&-" for n in close)]), "sh", *program],
+            capture_output=True, text=True, timeout=100, cwd=folder,
+        )  # fmt: skip
+        ends.append((done.returncode, done.stdout))
+    assert ends[0] == ends[1]
+
+
+HUGE = ["99999999999999999999", "9223372036854775807", "1e308", "inf", "nan", "-1", "0", "x"]
+
+
+def options_of(*without):
+    for name, command in leaves():
+        name = name.removeprefix("main ").removeprefix("hermes-actor ")
+        for one in command.params:
+            number = isinstance(one.type, click.types.IntParamType | click.types.FloatParamType)
+            if (number or one.name in ("older_than", "newer_than")) and name not in without:
+                yield pytest.param(name, one, id=f"{name} {one.opts[0]}")
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    # Those have no end, or start processes; their numbers are bounded, or have tests of their own.
+    list(
+        options_of(
+            "serve", "demo", "web", "metrics", "gateway watch", "restart", "stop", "top", "update"
+        )
+    ),
+)
+def test_numbers_of_any_size_have_an_answer(home, monkeypatch, tmp_path, name, option):
+    home.add("s", "x", started=10, ended=5)
+    monkeypatch.chdir(tmp_path)
+    given = {"search": ["x"], "sql": [str(home.db_path), "SELECT 1"], "sessions export": ["-"]}
+    ask = {"sessions archive", "sessions unarchive", "sessions prune", "sessions export"}
+    for value in HUGE:
+        words = [*name.split(), option.opts[0], value, *(["--dry-run"] if name in ask else [])]
+        done = home(*words, *given.get(name, []))
+        assert done.code in (0, 1, 2), done
+        assert "Traceback" not in done.err
+    assert home.ids() == {"s"}

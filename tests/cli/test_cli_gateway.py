@@ -8,6 +8,7 @@ import pytest
 
 import hermes_protocol.operations as ops
 from hermes_actor import SessionDB
+from hermes_actor.cli.output.formatting import width
 from hermes_actor.gateway import GatewayConfig, Hooks, SessionSource, SessionStore
 from hermes_actor.system.process_identity import own_place, start_of
 
@@ -22,6 +23,23 @@ def chats(home):
     yield store
     store.close()
     db.close()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 120])
+def test_routes_take_the_width_of_the_terminal(home, chats, monkeypatch, columns):
+    """A chat has a line for itself where its key and its session fit beside each other."""
+    for chat in ("1", "漢字" * 20):
+        chats.get_or_create_session(SessionSource(platform="echo", chat_id=chat, user_id="u"))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = home("gateway", "routes").out.splitlines()
+    if columns < 100:
+        assert len(shown) == 4
+        assert [line.startswith("    ") for line in shown] == [False, True] * 2
+    else:
+        assert shown[0].split() == ["Chat", "Session", "State", "Used"]
+        assert len(shown) == 4
+        assert all(width(line) <= columns for line in shown)
+        assert all(" open " in line for line in shown[2:])
 
 
 def test_routes_say_what_the_next_message_meets(home, chats):

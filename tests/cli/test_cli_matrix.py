@@ -6,6 +6,7 @@ A new command is part of it by itself; only its required arguments may have to b
 import contextlib
 import json
 import os
+import shlex
 import sqlite3
 import stat
 import subprocess
@@ -18,7 +19,9 @@ from support.actors import end_actors
 from support.cli_home import DAY
 
 from hermes_actor import SessionDB
+from hermes_actor.agent_store.store import AgentStore
 from hermes_actor.cli import main
+from hermes_actor.cli.output.formatting import width
 
 HOSTILE = [
     "../x",
@@ -45,6 +48,8 @@ def commands(group=main, path=()):
 
 
 COMMANDS = dict(commands())
+
+CONTROL = {chr(n) for n in (*range(32), *range(127, 160))} - {"\n"}
 
 APART = {
     "demo",  # in a home of its own
@@ -199,8 +204,78 @@ def agent_line(command, name, store):
     return [*words, "--", *behind]
 
 
+ABOUT_AGENTS = [name for name in COMMANDS if name.split()[0] in OF_AGENTS]
+
+
+def about_agents(*without):
+    return pytest.mark.parametrize("name", [n for n in ABOUT_AGENTS if n not in without])
+
+
+@about_agents("agents setup", "agents import")
+def test_agent_store_that_is_not_there(home, folder, name):
+    before, store = state_of(folder), folder / "it's new.db"
+    done = home(*agent_line(COMMANDS[name], name, store))
+    assert (done.code, done.out) == (1, ""), done
+    assert f"there is no agent store at {store}" in done.err
+    make = "hermes-actor agents setup --store " + shlex.quote(str(store))
+    assert make in done.err
+    assert state_of(folder) == before
+
+
+@about_agents()
+def test_folder_of_an_agent_store_that_is_not_there(home, folder, name):
+    before = state_of(folder)
+    done = home(*agent_line(COMMANDS[name], name, folder / "typo" / "agents.db"))
+    assert done.code == 1, done
+    assert state_of(folder) == before
+    if name == "agents setup":
+        assert f"there is no folder {folder}/typo for agents.db; create it first" in done.err
+
+
+@about_agents("agents import")  # which reads a server first
+def test_pipe_in_the_place_of_an_agent_store(home, folder, name):
+    store = folder / "agents.db"
+    os.mkfifo(store)
+    before = state_of(folder)
+    done = home(*agent_line(COMMANDS[name], name, store))
+    assert (done.code, state_of(folder)) == (1, before)
+    assert f"{store} is a pipe or a device, not a store" in done.err
+
+
+@pytest.fixture
+def hostile_agents(home):
+    """An agent store full of names that others chose."""
+    store = home.path / "agents.db"
+    assert home("agents", "setup").code == 0
+    assert home("agents", "create", "x", "--workspace", "/srv").code == 0
+    with contextlib.closing(AgentStore.global_(store)) as every:
+        for number, one in enumerate(HOSTILE):
+            every.of(f"a{number}").agents.create(one, name=one)
+            every.users.upsert({"user_id": f"u{number}", "name": one})
+            every.of("x").memories.put(one, key=f"m{number}")
+    yield home
+    end_actors(store)
+
+
+LOOKS = [name for name in ABOUT_AGENTS if name.split()[1] in ("list", "show", "check", "search")]
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_names_of_agents_move_no_cursor_and_fit_the_terminal(hostile_agents, monkeypatch, name):
+    words = agent_line(COMMANDS[name], name, hostile_agents.path / "agents.db")
+    for columns, more in ((60, ()), (80, ()), (120, ()), (80, ("--json",))):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        done = hostile_agents(*words[: len(name.split())], *more, *words[len(name.split()) :])
+        told = done.out + done.err
+        assert not CONTROL & set(told), repr(told)
+        assert "l\ni\nne" not in told
+        assert "\u202e" not in told or more  # JSON is data as it is
+        if name.endswith(("list", "search")) and not more:
+            assert all(width(line) <= columns for line in done.out.splitlines()), done.out
+
+
 @pytest.mark.parametrize("kind", ["foreign", "sessions"])
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name.split()[0] in OF_AGENTS])
+@pytest.mark.parametrize("name", ABOUT_AGENTS)
 def test_file_that_is_no_agent_store(home, folder, name, kind):
     """The file of another program got the tables of an agent store, also from a mere list."""
     db = folder / "places.db"
@@ -233,9 +308,6 @@ def test_pipe_in_the_place_of_a_store(home, folder, name):
     assert result, "it hangs"
     assert state_of(folder) == before
     assert result[0].code != 0 or name in ABOUT_THE_ACTOR | {"service install"}
-
-
-CONTROL = {chr(n) for n in (*range(32), *range(127, 160))} - {"\n"}
 
 
 @pytest.fixture

@@ -377,3 +377,31 @@ def test_damage_has_its_exit_code_and_the_repair_is_offered(quiet, tmp_path):
         screen.press("Enter")
         shown = screen.wait_for("[exit 6]")
         assert "all readable rows are in" in shown.replace("\n", "")
+
+
+FILLED = """
+mount -t tmpfs -o size=1m none "$1" && export HERMES_HOME="$1" || exit 99
+"$2" -c 'from hermes_actor import SessionDB
+db = SessionDB(mode="embedded"); db.create_session("s", "cli"); db.close()' || exit 98
+"$2" -c 'import sqlite3, sys
+sqlite3.connect(sys.argv[1] + "/state.db").execute("PRAGMA wal_checkpoint(TRUNCATE)")' "$1"
+rm -f "$1"/state.db-shm "$1"/state.db-wal
+dd if=/dev/zero of="$1/fill" bs=1k 2>/dev/null
+"$2" -m hermes_actor sessions list; echo "code $?"
+"$2" -m hermes_actor doctor --json --quick
+"""
+
+
+@pytest.mark.skipif(not own_mounts(), reason="needs a disk of its own")
+def test_a_full_disk_is_no_broken_file(tmp_path):
+    """Readers need a few pages of shared memory: without room for them nothing can be read."""
+    done = subprocess.run(
+        [*own_mounts(), "sh", "-c", FILLED, "sh", str(tmp_path), sys.executable],
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert f"no room left for {tmp_path}/state.db; free some and try again" in done.stderr, done
+    first, document = done.stdout.split("\n", 1)
+    assert first == "code 1"
+    found = of(json.loads(document)["findings"], "file", "broken")
+    assert "no room left" in found[0]["text"]
+    assert found[0]["advice"] == f"free some space: df {tmp_path}"

@@ -13,6 +13,7 @@ from hermes_actor import exit_codes
 from hermes_actor._version import __version__
 from hermes_actor.cli.every_store import for_every_store
 from hermes_actor.cli.options import db_option, json_option
+from hermes_actor.cli.output.actor_words import index_text, wal_text
 from hermes_actor.cli.output.console import print_result, size_text
 from hermes_actor.cli.output.formatting import (
     clip,
@@ -119,7 +120,7 @@ def _lines(report: Status) -> Iterator[str]:
         yield f"  broken: {wrapped(report.broken, _INDENT)}"
     others = report.clients(except_pid=os.getpid())
     yield f"  clients   {len(others)}"
-    for one in others:
+    for one in sorted(others, key=lambda one: -one.requests):
         requests = count(one.requests, "request")
         yield clip(f"    pid {one.pid}  {plain(one.name)}  {requests}", terminal_width())
     if report.version != __version__:
@@ -128,23 +129,21 @@ def _lines(report: Status) -> Iterator[str]:
 
 
 def _facts(report: Status) -> Iterator[tuple[str, str]]:
-    commit, total, index = report.commit_latency, report.total_latency, report.index
+    commit, total = report.commit_latency, report.total_latency
     up = short_duration(report.uptime_s)
     yield "actor", f"pid {report.pid}, version {report.version}, up {up}, epoch {report.epoch}"
     yield (
         "writes",
         f"{report.writes:,} in {report.batches:,} batches, {report.refused:,} refused,"
-        f" {report.receipts_replayed:,} replayed",
+        f" {report.receipts_replayed:,} sent again",
     )
     yield "latency", f"p50 {total.p50_ms} ms, p99 {total.p99_ms} ms; commit p50 {commit.p50_ms} ms"
-    yield "queue", f"{report.queue.count:,} requests, {size_text(report.queue.bytes)}"
-    checkpoints = ", ".join(f"{n} {kind}" for kind, n in report.checkpoints.items())
-    yield "wal", f"{report.wal_frames:,} frames; checkpoints: {checkpoints or 'none yet'}"
+    yield "queue", f"{count(report.queue.count, 'request')}, {size_text(report.queue.bytes)}"
+    yield "wal", wal_text(report.wal_frames, report.checkpoints)
     yield "sqlite", f"{report.sqlite.version}; WAL-reset bug: {report.sqlite.wal_reset}"
     yield "kind", report.kind
     if report.kind == SESSIONS:
-        behind = f"{index.lag:,} of {index.newest:,} messages behind" if index.lag else "up to date"
-        yield "index", behind
+        yield "index", index_text(report.index)
     if report.foreign_commits:
         yield "foreign", f"{report.foreign_commits:,} commits by other programs"
     if report.lease is not None:

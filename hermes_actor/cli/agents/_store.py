@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +14,8 @@ import click
 from hermes_actor import exit_codes
 from hermes_actor.cli.core_files import leave_no_core_file
 from hermes_actor.cli.output.errors import fail
-from hermes_actor.cli.output.formatting import fit, json_text, plain, width
+from hermes_actor.cli.output.formatting import json_text, plain
+from hermes_actor.cli.output.table import Column, table
 
 if TYPE_CHECKING:
     from hermes_actor.agent_store.store import AgentStore
@@ -24,7 +25,11 @@ __all__ = [
     "text_of", "whom",
 ]  # fmt: skip
 
-_WIDEST_COLUMN = 40
+_LEAST = 6
+"""Cells that a column keeps on the narrowest terminal."""
+
+_GOOD = 16
+"""Cells that it keeps while another is wider."""
 
 store_option = click.option(
     "--store", metavar="STORE",
@@ -49,10 +54,13 @@ def opened(
 
     if decrypts:
         leave_no_core_file()
-    target = default_target() if store is None else store if is_url(store) else Path(store)
-    file = target if isinstance(target, Path) else choose_by_url(target).file
+    target = default_target() if store is None else store
+    file: Path | None = Path(target)
+    if isinstance(target, str) and is_url(target):
+        file = choose_by_url(target).file
     if file is not None and not new and not file.exists():
-        fail(f"there is no agent store at {file}. Make it with: hermes-actor agents setup")
+        named = "" if store is None else f" --store {shlex.quote(store)}"
+        fail(f"there is no agent store at {file}. Make it with: hermes-actor agents setup{named}")
     if file is not None and file.exists():
         _check_file(file)
     with AgentStore(agent, target) as opened_store:
@@ -95,19 +103,18 @@ def rows_text(records: Sequence[dict[str, Any]], columns: Sequence[str], nothing
     """Return *records* as a table that fits the terminal; *nothing* if there are none."""
     if not records:
         return nothing
-    cells = [[name.upper().replace("_", " ") for name in columns]]
-    cells += [[cell_text(one.get(name)) for name in columns] for one in records]
-    widths = [
-        min(_WIDEST_COLUMN, max(width(row[place]) for row in cells))
-        for place in range(len(columns))
+    # The first column identifies a row: it is cut last.
+    listed = [
+        Column(
+            name.upper().replace("_", " "),
+            lambda record, name=name: cell_text(record.get(name)),  # type: ignore[misc]
+            _LEAST,
+            place,
+            good=_GOOD,
+        )
+        for place, name in enumerate(columns)
     ]
-    room = shutil.get_terminal_size((100, 24)).columns
-    widths[-1] = max(10, room - sum(widths[:-1]) - 2 * len(widths[:-1]) - 1)
-    lines = (
-        "  ".join(fit(cell, size, size) for cell, size in zip(row, widths, strict=True))
-        for row in cells
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(table(listed, records))
 
 
 def cell_text(value: Any) -> str:

@@ -10,13 +10,24 @@ import click
 from hermes_actor.cli.gateway._store import folder_option, opened_to_read
 from hermes_actor.cli.options import db_option, json_option
 from hermes_actor.cli.output.console import print_result
-from hermes_actor.cli.output.formatting import plain, relative_time
+from hermes_actor.cli.output.formatting import plain, relative_time, terminal_width
+from hermes_actor.cli.output.table import Column, table
 
 if TYPE_CHECKING:
     from hermes_actor.gateway.chats import Chats
     from hermes_actor.store.gateway.tables import StoredRoute
 
 __all__ = ["routes"]
+
+_WIDE = 100
+"""From this width a chat has one line; below it the key alone fills one, and keys are copied."""
+
+_COLUMNS = [
+    Column("Chat", lambda one: one["key"], 20, 9, good=44),
+    Column("Session", lambda one: one["session_id"], 12, 8, good=24),
+    Column("State", lambda one: one["state"], 8, 7),
+    Column("Used", lambda one: relative_time(one["used_at"])),
+]
 
 
 @click.command()
@@ -42,12 +53,15 @@ def routes(folder: Path | None, as_json: bool, db: Path | None) -> None:
         if not found:
             found = _to_import(chats)
     found.sort(key=lambda one: -one["used_at"])
-    lines = [
-        f"{plain(one['key'])}\n    {plain(one['session_id'])}  {one['state']}"
-        f"  {relative_time(one['used_at'])}"
-        for one in found
-    ]
+    lines = table(_COLUMNS, found) if terminal_width() >= _WIDE else [*map(_two_lines, found)]
+    if not found:
+        lines = []
     print_result(found, "\n".join(lines) or "no chats yet", as_json)
+
+
+def _two_lines(one: dict[str, Any]) -> str:
+    used = relative_time(one["used_at"])
+    return f"{plain(one['key'])}\n    {plain(one['session_id'])}  {one['state']}  {used}"
 
 
 def _to_import(chats: Chats) -> list[dict[str, Any]]:

@@ -17,8 +17,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from hermes_actor.cli.output.actor_words import index_text, wal_text
 from hermes_actor.cli.output.console import size_text
-from hermes_actor.cli.output.formatting import short_duration
+from hermes_actor.cli.output.formatting import count, short_duration
 from hermes_protocol.features import SESSIONS
 from hermes_protocol.status import ConnectionStatus, Status
 
@@ -88,13 +89,11 @@ def render(status: Status, rate: float, *, hint: str = "Ctrl-C stops it", curve:
 
     *curve* is a line of them over time, *hint* what keys do.
     """
-    total, queue, index = status.total_latency, status.queue, status.index
+    total, queue = status.total_latency, status.queue
     sizes = ", ".join(f"{n:,} of size {size}" for size, n in status.batch_sizes.items() if n)
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
-    checkpoints = ", ".join(f"{n} {kind}" for kind, n in status.checkpoints.items())
-    behind = f"{index.lag:,} of {index.newest:,} messages behind" if index.lag else "up to date"
     for name, text in (
         ("actor", f"pid {status.pid}, version {status.version}, epoch {status.epoch}"),
         ("up", short_duration(status.uptime_s)),
@@ -103,9 +102,9 @@ def render(status: Status, rate: float, *, hint: str = "Ctrl-C stops it", curve:
         ("batches", sizes or "none yet"),
         ("latency", f"p50 {total.p50_ms} ms, p99 {total.p99_ms} ms"),
         *((("lease", status.lease.text(time.time())),) if status.lease else ()),
-        ("queue", f"{queue.count:,} requests, {size_text(queue.bytes)}"),
-        ("wal", f"{status.wal_frames:,} frames; checkpoints: {checkpoints or 'none yet'}"),
-        *((("index", behind),) if status.kind == SESSIONS else ()),
+        ("queue", f"{count(queue.count, 'request')}, {size_text(queue.bytes)}"),
+        ("wal", wal_text(status.wal_frames, status.checkpoints)),
+        *((("index", index_text(status.index)),) if status.kind == SESSIONS else ()),
     ):
         facts.add_row(name, text)
     parts: list[Any] = [facts]

@@ -104,15 +104,13 @@ def _columns(rows: list[Row], by_workspace: bool) -> list[Column]:
     titled = any(row["title"] for row in rows)
     columns = []
     if wide and titled:
-        columns.append(Column("Title", lambda row: row["title"] or _NONE, 16, 8, good=28))
+        columns.append(Column("Title", lambda row: row["title"] or _NONE, 16, 9, good=28))
     if wide:
-        columns.append(Column("Preview", lambda row: row["preview"] or _NONE, 10, 9, titled))
+        columns.append(Column("Preview", _preview, 10, 8, titled, good=24))
     else:
         # One of both: the title, which a person chose, says more.
         name = "Title / Preview" if titled else "Preview"
-        columns.append(
-            Column(name, lambda row: row["title"] or row["preview"] or _NONE, 10, 8, good=24)
-        )
+        columns.append(Column(name, lambda row: row["title"] or _preview(row), 10, 8, good=24))
     if by_workspace or (wide and any(map(_workspace, rows))):
         columns.append(Column("Workspace", lambda row: _workspace(row) or _NONE, 8, 7))
     return [
@@ -122,6 +120,12 @@ def _columns(rows: list[Row], by_workspace: bool) -> list[Column]:
         Column("Active", lambda row: relative_time(row["last_active"], now)),
         Column("ID", lambda row: row["id"], 12, 1, good=_ID),
     ]
+
+
+def _preview(row: Row) -> str:
+    """Return the preview with the mark of a cut that tables use."""
+    text: str = row["preview"] or _NONE
+    return f"{text.removesuffix('...')}…" if text.endswith("...") else text
 
 
 def _workspace(row: Row) -> str:

@@ -13,6 +13,7 @@ for files whose index is still being built, and when the walk does not come to a
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import islice
@@ -70,7 +71,8 @@ def by_activity(
     if entries is None:
         entries = _survey(conn, listed, through_lineage)
     entries.sort(key=_order, reverse=True)
-    return [entry.id for entry in islice(entries, offset, None if limit < 0 else offset + limit)]
+    stop = None if limit < 0 else min(offset + limit, sys.maxsize)
+    return [entry.id for entry in islice(entries, min(offset, sys.maxsize), stop)]
 
 
 def _is_small(conn: Connection, listed: Listed) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import time
 
 from hermes_actor.cli.start.doctor.findings import Finding, Findings
-from hermes_actor.errors import from_sqlite
+from hermes_actor.errors import DiskFull, from_sqlite
 from hermes_actor.paths import StorePaths
 from hermes_actor.sqlite import connect_reader, sqlite3
 from hermes_actor.store.inspection import schema_state
@@ -36,7 +36,11 @@ def content(paths: StorePaths) -> Findings:
         with contextlib.closing(connect_reader(paths.db)) as conn:
             state = inside(schema_state, conn)
     except sqlite3.Error as error:
-        yield Finding("broken", "file", str(from_sqlite(error, paths.db)), RESTORE)
+        found = from_sqlite(error, paths.db)
+        advice = (
+            f"free some space: df {paths.db.parent}" if isinstance(found, DiskFull) else RESTORE
+        )
+        yield Finding("broken", "file", str(found), advice)
         return
     if state.is_empty:
         text = f"{paths.db} is empty: it contains no store yet"
