@@ -5,16 +5,18 @@ such as pip and the agent, are stubs that succeed: what is tested is our side of
 """
 
 import contextlib
+import json
 import os
 import pty
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, blocks, environment
+from pages import DOCS, PAGES, ROOT, blocks, environment
 
 from hermes_actor import SessionDB
 
@@ -26,7 +28,7 @@ ELSEWHERE = {
     "docs/how-to/inspect.md": "followed by tests/docs/test_docs_examples.py",
     "docs/how-to/python.md": "followed by tests/docs/test_docs_examples.py",
     "docs/how-to/service.md": "needs a service manager: tests/process/test_supervisors.py",
-    "docs/how-to/web.md": "needs a browser: tests/web",
+    "docs/how-to/web.md": "its calls of the API below, its pages in a browser: tests/web",
     "docs/tutorial.md": "followed by tests/docs/test_docs_examples.py",
 }
 """Pages whose blocks another test runs."""
@@ -103,6 +105,43 @@ def test_line_of_a_page_works(shell, line):
     # A line of a table of cron begins with the time.
     done = shell(re.sub(r"^(?:[\d*]+ ){5} *", "", line))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+JQ = """
+import json, sys
+print(json.load(open(sys.argv[3]))[sys.argv[2][1:]])
+"""
+CURL = """
+import sys, urllib.request
+words, headers, data = iter(sys.argv[1:]), {}, None
+for word in words:
+    if word == "-H":
+        name, _, value = next(words).partition(": ")
+        headers[name] = value
+    elif word == "-d":
+        data = next(words).encode()
+    else:
+        print(urllib.request.urlopen(urllib.request.Request(word, data, headers)).read().decode())
+"""
+
+
+def test_calls_of_the_api_of_the_pages(shell, home):
+    """As a script types them, one right behind the other."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, code in (("jq", JQ), ("curl", CURL)):
+        (home / "bin" / name).write_text(f"#!{sys.executable}\n{code}")
+        (home / "bin" / name).chmod(0o755)
+    with SessionDB(home / "state.db") as db:
+        db.create_session("20260301_101010_aaaaaa", "cli")
+        _, script = blocks(DOCS / "how-to/web.md", "sh")
+        done = shell(f"set -e; {script.replace('8674', str(port))}\nkill $!; wait")
+        assert done.returncode == 0, done.stderr
+        stores, renamed = map(json.loads, done.stdout.splitlines())
+        assert "state.db" in [one["name"] for one in stores]
+        assert renamed["title"] == "Release notes"
+        assert db.get_session_title("20260301_101010_aaaaaa") == "Release notes"
 
 
 def test_every_reason_is_used():
