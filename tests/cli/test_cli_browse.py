@@ -6,6 +6,7 @@ import pytest
 from support.cli_home import said
 from support.terminal import terminal
 
+from hermes_actor.cli.output.formatting import width
 from hermes_actor.cli.sessions._picker import Action, Picker
 
 
@@ -164,7 +165,7 @@ NUMBERED = """
 
     1. Plan the reading list                               just now    cli
     2. parser fix                                          4m ago      cli
-    3. 日本語 🚀                                           1h ago      telegr
+    3. 日本語 🚀                                           1h ago      telegram
 
   Select [1-3]: """
 
@@ -172,6 +173,23 @@ NUMBERED = """
 def test_numbered_form_whole(sessions):
     found = sessions("sessions", "browse", "--print", stdin="2\n")
     assert found == (0, "20260301_090000_bbbbbb\n", NUMBERED)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_numbered_form_fits_the_terminal(home, monkeypatch, columns):
+    home.add(
+        "s",
+        "x",
+        title="日本語の長いタイトルを持つセッション、折り返しの確認用 🚀",
+        source="api_server",
+    )
+    monkeypatch.setenv("COLUMNS", str(columns))
+    shown = home("sessions", "browse", stdin="q\n").out
+    (line,) = [line for line in shown.splitlines() if "  1. " in line]
+    assert width(line) <= columns
+    assert line.count("…") == 1
+    assert "..." not in line
+    assert line.endswith("api_server")
 
 
 @pytest.mark.parametrize("answer", ["", "\n", "q\n", "QUIT\n", "exit\n"])

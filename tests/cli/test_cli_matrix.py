@@ -15,7 +15,7 @@ import threading
 
 import click
 import pytest
-from support.actors import end_actors
+from support.actors import actors_of, end_actors
 from support.cli_home import DAY
 
 from hermes_actor import SessionDB
@@ -230,6 +230,14 @@ def test_folder_of_an_agent_store_that_is_not_there(home, folder, name):
     assert state_of(folder) == before
     if name == "agents setup":
         assert f"there is no folder {folder}/typo for agents.db; create it first" in done.err
+
+
+def test_lists_of_agents_start_no_actor(hostile_agents):
+    end_actors(hostile_agents.path / "agents.db")
+    for name in LOOKS:
+        words = agent_line(COMMANDS[name], name, hostile_agents.path / "agents.db")
+        assert "Traceback" not in hostile_agents(*words).err
+    assert actors_of(hostile_agents.path / "agents.db") == set()
 
 
 @about_agents("agents import")  # which reads a server first

@@ -63,7 +63,9 @@ def opened(
         fail(f"there is no agent store at {file}. Make it with: hermes-actor agents setup{named}")
     if file is not None and file.exists():
         _check_file(file)
-    with AgentStore(agent, target) as opened_store:
+    # Without the actor as long as nothing is changed: a list is read of a file on a read-only disk,
+    # and of one whose actor stands still.
+    with AgentStore(agent, target, mode="actor" if new else "on demand") as opened_store:
         yield opened_store
 
 

@@ -16,7 +16,14 @@ import click
 from hermes_actor.cli.command_store import CommandStore, open_store
 from hermes_actor.cli.options import db_option
 from hermes_actor.cli.output.errors import CommandError, fail
-from hermes_actor.cli.output.formatting import clock_time, fit, plain, relative_time, width
+from hermes_actor.cli.output.formatting import (
+    clip,
+    clock_time,
+    fit,
+    plain,
+    relative_time,
+    terminal_width,
+)
 from hermes_actor.cli.sessions._picker import label
 from hermes_actor.cli.sessions.list import listed_page
 from hermes_actor.cli.sessions.rename import set_title
@@ -29,7 +36,8 @@ from hermes_actor.tools.recap import recap_entries, recap_lines
 __all__ = ["browse"]
 
 _LIMIT = 500
-_LABEL, _CUT = 50, 47
+_LABEL, _BESIDE = 50, 34
+"""Widest title in the list of numbers, and the cells that the rest of its line takes."""
 
 
 @click.command()
@@ -144,14 +152,11 @@ def _footer() -> Iterator[list[str]]:
 
 def _by_number(rows: list[Row], talk: IO[str]) -> Row | None:
     print("\n  Browse sessions  (enter number to resume, q to cancel)\n", file=talk)
-    now = time.time()
+    now, room = time.time(), min(_LABEL, max(10, terminal_width() - _BESIDE))
     for number, row in enumerate(rows, 1):
-        name = plain(label(row))
-        if width(name) > _LABEL:
-            name = fit(name, 0, _CUT) + "..."
         active = relative_time(row["last_active"], now)
-        line = f"  {number:>3}. {fit(name, _LABEL)}  {active:<10}  {plain(row['source'])[:6]}"
-        print(line, file=talk)
+        line = f"  {number:>3}. {fit(label(row), room, room)}  {active:<10}  {plain(row['source'])}"
+        print(clip(line, terminal_width()), file=talk)
     print(file=talk)
     while True:
         print(f"  Select [1-{len(rows)}]: ", end="", file=talk, flush=True)
