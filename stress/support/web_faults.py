@@ -275,7 +275,7 @@ FAULTS: dict[str, tuple[Callable[[], None], str]] = {
     "a page follows what is to come": (_followed_from_now_on, "feeds.py"),
     "changes of a failed look are lost": (_failed_look_loses_changes, "feeds.py"),
     "an entry code is good for ever": (_entry_for_ever, "security.py"),
-    "connections without the token are kept": (_kept_connections, "attacks.py"),
+    "connections without the token are kept": (_kept_connections, "security.py"),
     "actions take the beginning of an id": (_beginning_of_an_id, "attacks.py"),
     "a slow page keeps every frame": (_slow_page_keeps_all, "live.py"),
     "data ends an event": (_data_ends_events, "live.py"),

@@ -29,6 +29,13 @@ def test_without_the_token_nothing_is_shown(shared_home):
         assert client.get("/static/style.css").status_code == 200
 
 
+def test_only_those_who_have_entered_keep_their_connection(shared_home, pages):
+    with opened(shared_home) as client:
+        for path in ("/", "/api/stores", "/none", "/static/style.css"):
+            assert client.get(path).headers["connection"] == "close", path
+            assert "connection" not in pages.get(path).headers, path
+
+
 def test_the_token_is_taken_once_and_leaves_the_address(shared_home):
     with opened(shared_home) as client:
         answer = client.get("http://testserver//evil.example/", params={"token": TOKEN})
