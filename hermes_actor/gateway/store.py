@@ -45,7 +45,7 @@ _TOUCH_SECONDS = 60.0
 """A route that was used less than this ago is not written for another message."""
 _RECENT_SECONDS = 120
 _RESET_SECONDS = 5.0
-"""What a reset takes after its hook, at most."""
+"""Longest time of a reset after its hook."""
 
 
 class SessionStore(Chats):
