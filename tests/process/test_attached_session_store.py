@@ -198,7 +198,7 @@ print(json.dumps(rows))
 
 @pytest.mark.parametrize("version", TESTED_RELEASES)
 def test_rows_that_gateway_and_agent_write_are_those_that_they_write_without_us(version, tmp_path):
-    """A second row arises without ``skip_db``, which gateways of 0.17.0 and later always pass."""
+    """A second row arises without ``skip_db``, attached or not."""
     if not stores_of(version).is_dir():
         pytest.skip("the agent program is not installed")
     rows = {}
