@@ -85,7 +85,7 @@ class Pair:
         numbered = [(table.name, 500) for table in TABLES.values() if table.serial]
         self.both.conn.executemany("INSERT INTO sqlite_sequence VALUES (?, ?)", numbered)
         STATES[state](self.store)
-        # Of the host there is one sandbox in the whole store: that A is told so is the rule.
+        # Of the host there is one sandbox in the whole store: that A learns of it is the rule.
         self.both.conn.execute("UPDATE sandboxes SET type = 'docker'")
         everywhere(self.store, "B", 1)
         conversation(self.store, "B")

@@ -16,7 +16,7 @@ __all__ = ["index_text", "wal_text"]
 def wal_text(frames: int, checkpoints: Mapping[str, int]) -> str:
     """Return how full the write-ahead log is, and how often it was emptied.
 
-    *checkpoints* are counted by kind and outcome; which kind it was interests nobody here.
+    *checkpoints* are counted by kind and outcome; the text names no kind but those cut short.
     """
     done = count(sum(checkpoints.values()), "checkpoint")
     partial = sum(n for kind, n in checkpoints.items() if kind.endswith(".partial"))
