@@ -13,10 +13,10 @@ import re
 from hermes_actor.store.columns import MESSAGES, SESSIONS, create_table
 
 __all__ = [
-    "COMMON_OWN_SQL", "DEFERRED_INDEX_SQL", "FTS_SHAPE", "FTS_SQL", "FTS_TRIGGERS",
-    "FTS_TRIGRAM_SQL", "INDEXED_TEXT", "LEFTOVER", "NEWEST_KNOWN_VERSION", "NUL_INSIDE",
-    "OWN_INDEXES", "OWN_SQL", "PLAIN_TABLES", "SCHEMA_SQL", "SCHEMA_VERSION", "TOPICS_INDEX_SQL",
-    "TOPICS_SQL", "TOPICS_VERSION", "canonical", "statements",
+    "COMMON_OWN_SQL", "DEFERRED_INDEX_SQL", "FORMER_INDEXES", "FTS_SHAPE", "FTS_SQL",
+    "FTS_TRIGGERS", "FTS_TRIGRAM_SQL", "INDEXED_TEXT", "LEFTOVER", "NEWEST_KNOWN_VERSION",
+    "NOT_ASCII_TOOL", "NUL_INSIDE", "OWN_INDEXES", "OWN_SQL", "PLAIN_TABLES", "SCHEMA_SQL",
+    "SCHEMA_VERSION", "TOPICS_INDEX_SQL", "TOPICS_SQL", "TOPICS_VERSION", "canonical", "statements",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 11
@@ -174,17 +174,24 @@ LEFTOVER = "hermes_actor_leftover_"
 NUL_INSIDE = "instr(content, char(0)) > 1"
 """Text with a NUL that is not its first character: trigrams end there, LIKE too."""
 
+NOT_ASCII_TOOL = "tool_name GLOB '*[^ -~]*'"
+"""Name of a tool with any character that is not printable ASCII, every CJK character included."""
+
 OWN_INDEXES = {
     # Newest sessions of one source without sorting all of them.
     "hermes_actor_sessions_source": "sessions(source, started_at DESC)",
     # Latest activity first, answered from the index alone.
     "hermes_actor_messages_time": "messages(timestamp, session_id)",
-    # The few distinct tool names, for short CJK terms that no trigram covers.
-    "hermes_actor_messages_tool": "messages(tool_name) WHERE tool_name IS NOT NULL",
+    # The rare tool names that a short CJK term, which no trigram covers, can be in. All others
+    # would cost a page in every fourth change.
+    "hermes_actor_messages_tool_cjk": f"messages(tool_name) WHERE {NOT_ASCII_TOOL}",
     # The rare texts with a NUL inside, where the trigram index ends too early.
     "hermes_actor_messages_nul": f"messages(id) WHERE {NUL_INSIDE}",
 }
 """Extra indexes that the owner adds. Every query is correct without them."""
+
+FORMER_INDEXES = ("hermes_actor_messages_tool",)
+"""Extra indexes of earlier builds, which only cost by now; the owner drops them."""
 
 _TOKEN = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\w+|[^\s\w]")
 

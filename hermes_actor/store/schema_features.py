@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hermes_actor.sqlite import Connection
-from hermes_actor.store.schema import FTS_SHAPE, FTS_TRIGGERS, LEFTOVER, OWN_INDEXES, canonical
+from hermes_actor.store.schema import (
+    FORMER_INDEXES,
+    FTS_SHAPE,
+    FTS_TRIGGERS,
+    LEFTOVER,
+    OWN_INDEXES,
+    canonical,
+)
 
 __all__ = ["SchemaFeatures", "features_of"]
 
@@ -49,6 +56,8 @@ class SchemaFeatures(NamedTuple):
     """``hermes_actor_stale`` exists: it notes the messages whose index entries may be wrong."""
     indexes: frozenset[str]
     """Extra indexes of :data:`OWN_INDEXES` that exist."""
+    former_indexes: tuple[str, ...]
+    """Extra indexes of earlier builds that are to be dropped."""
     belongs: tuple[str, ...]
     """Columns of ``sessions`` that say whose conversation it is, and where it takes place."""
     leftovers: tuple[str, ...]
@@ -194,6 +203,7 @@ def _read(conn: Connection) -> SchemaFeatures:
         own_marks="hermes_actor_titles" in objects,
         stale="hermes_actor_stale" in objects,
         indexes=frozenset(name for name in OWN_INDEXES if name in objects),
+        former_indexes=tuple(name for name in FORMER_INDEXES if name in objects),
         belongs=tuple(name for name in _BELONGS if name in sessions),
         leftovers=tuple(name for name in objects if name.startswith(LEFTOVER)),
         gateway="hermes_actor_turns" in objects,

@@ -266,3 +266,18 @@ def test_missing_extra_indexes_are_built_when_idle(open_writer, path):
         pass
     built = names(path, "index", "hermes_actor_%")
     assert {"hermes_actor_messages_time", "hermes_actor_sessions_source"} <= built
+
+
+def test_extra_index_of_an_earlier_build_is_dropped_when_idle(open_writer, path):
+    """After the one that takes its place is there; neither is needed for an answer."""
+    open_writer().close()
+    with raw(path) as foreign:
+        foreign.execute("DROP INDEX hermes_actor_messages_tool_cjk")
+        foreign.execute("CREATE INDEX hermes_actor_messages_tool ON messages(tool_name)")
+    writer = open_writer()
+    run(writer, put("1"))
+    seen = []
+    while writer.idle_slice() == 0.0:
+        seen.append(frozenset(names(path, "index", "hermes_actor_messages_tool%")))
+    assert frozenset() not in seen
+    assert seen[-1] == {"hermes_actor_messages_tool_cjk"}

@@ -280,7 +280,7 @@ def test_tool_names_are_looked_up_by_distinct_value(db, recorder):
     lines = [line for line in names.lines if "messages" in line]
     assert lines
     assert all(line.startswith("SEARCH") for line in lines)
-    assert all("COVERING INDEX hermes_actor_messages_tool" in line for line in lines)
+    assert all("COVERING INDEX hermes_actor_messages_tool_cjk" in line for line in lines)
 
 
 @pytest.mark.parametrize("query", ["hello", "上海烤鸭店", "hel*", "hello NOT nothing"])

@@ -431,10 +431,15 @@ class IndexMaintenance(Index):
         # Texts that have failed may wait for minutes, and nothing else waits with them.
         if pause is not None and not self.large_texts.is_delayed:
             return pause
-        missing = [n for n in OWN_INDEXES if n not in features_of(self._connection.conn).indexes]
-        if not missing:
+        features = features_of(self._connection.conn)
+        missing = [n for n in OWN_INDEXES if n not in features.indexes]
+        if missing:
+            return 0.0 if self._build_index(missing[0]) else limits.IDLE_GRACE_SECONDS
+        # After those that take their place are there.
+        if not features.former_indexes:
             return None
-        return 0.0 if self._build_index(missing[0]) else limits.IDLE_GRACE_SECONDS
+        self._drop_index(features.former_indexes[0])
+        return 0.0
 
     def _remove_leftovers(self) -> bool:
         """Give back pages of indexes that were replaced; True while there are more."""
@@ -471,6 +476,12 @@ class IndexMaintenance(Index):
             _log.debug("building %s was given up for now: %s", name, error)
             return False
         return True
+
+    def _drop_index(self, name: str) -> None:
+        def drop(conn: Connection) -> None:
+            conn.execute(f"DROP INDEX IF EXISTS {name}")
+
+        self._run_own(drop)
 
     def _run_own(self, work: Callable[[Connection], None], writes: int = 0) -> None:
         """Change the schema in a transaction; it is no reason to search for gaps."""

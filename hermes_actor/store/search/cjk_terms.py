@@ -3,9 +3,9 @@
 The trigram index holds, for every message, content, a blank, tool name, a blank, tool calls. So
 after any match inside the content at least two more characters follow, and every occurrence of a
 one- or two-character term begins some trigram: a range over the vocabulary finds them all. Three
-exceptions are looked up apart: tool names, of which there are few distinct ones; texts with a NUL
-inside, where the tokenizer stops; and terms with letters that the tokenizer folds in its own way,
-for which the table is scanned. Tool calls are stored with escapes and hold no CJK character.
+exceptions are looked up apart: tool names, of which hardly any holds a CJK character; texts with a
+NUL inside, where the tokenizer stops; and terms with letters that the tokenizer folds in its own
+way, for which the table is scanned. Tool calls are stored with escapes and hold no CJK character.
 Every candidate is confirmed with the specified LIKE by the caller.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import chunks, placeholders
-from hermes_actor.store.schema import NUL_INSIDE
+from hermes_actor.store.schema import NOT_ASCII_TOOL, NUL_INSIDE
 from hermes_actor.store.search.query import TRIGRAM, contains_cjk, is_cjk
 from hermes_actor.store.sessions.title_text import escape_like
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["candidates"]
 
-_TOOL_INDEX = "hermes_actor_messages_tool"
+_TOOL_INDEX = "hermes_actor_messages_tool_cjk"
 _VOCABULARY = "hermes_actor_vocabulary"
 _NUL_INDEX = "hermes_actor_messages_nul"
 
@@ -82,11 +82,12 @@ def _in_text(conn: Connection, term: str) -> set[int]:
 def _in_tool_names(conn: Connection, term: str) -> set[int]:
     # A skip over the index: one seek for each distinct name, however many rows share it.
     names = conn.execute(
-        """
+        f"""
         WITH RECURSIVE names(name) AS (
-            SELECT MIN(tool_name) FROM messages WHERE tool_name IS NOT NULL
+            SELECT MIN(tool_name) FROM messages WHERE {NOT_ASCII_TOOL}
             UNION ALL
-            SELECT (SELECT MIN(tool_name) FROM messages WHERE tool_name > name)
+            SELECT (SELECT MIN(tool_name) FROM messages
+                    WHERE tool_name > name AND {NOT_ASCII_TOOL})
             FROM names WHERE name IS NOT NULL
         )
         SELECT name FROM names WHERE name LIKE ? ESCAPE '\\'
@@ -95,6 +96,7 @@ def _in_tool_names(conn: Connection, term: str) -> set[int]:
     ).fetchall()
     found: set[int] = set()
     for (name,) in names:
-        rows = conn.execute("SELECT id FROM messages WHERE tool_name = ?", (name,))
+        sql = f"SELECT id FROM messages WHERE tool_name = ? AND {NOT_ASCII_TOOL}"
+        rows = conn.execute(sql, (name,))
         found.update(message_id for (message_id,) in rows.fetchall())
     return found
