@@ -12,6 +12,7 @@ from support.actors import end_actors, wait_for
 
 from hermes_actor import AgentStore
 from hermes_actor.agents.vault import KEY_VARIABLES
+from hermes_actor.cli.output.formatting import width
 from hermes_actor.errors import WrongKind
 
 
@@ -182,6 +183,44 @@ def test_secrets_come_from_standard_input_and_are_never_printed(agents):
     assert typed(agents, "x", "secrets", "set", "no blank", "--agent", "main").returncode == 1
     assert agents("secrets", "delete", "TOKEN", "--agent", "main").code == 0
     assert agents("secrets", "delete", "TOKEN", "--agent", "main").code == 1
+
+
+def test_a_secret_is_shown_by_its_mask(agents):
+    create(agents, "a")
+    assert agents("secrets", "set", "KEY", "--agent", "a", stdin="walrus-under-the-pier").code == 0
+    shown = agents("secrets", "show", "KEY", "--agent", "a")
+    assert "walr********pier" in shown.out
+    assert "walrus" not in shown.out
+    assert agents("secrets", "show", "KEY", "--agent", "a", "--json").json["pass_through"] is False
+    missing = agents("secrets", "show", "NOPE", "--agent", "a")
+    assert (missing.code, "secret 'NOPE' not found" in missing.err) == (1, True)
+
+
+LONG = "a-name-that-goes-on-and-on-北京-for-a-very-long-while"
+SCOPED = ("instructions", "memories", "secrets", "schedules", "channels", "sandboxes")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_every_list_fits_the_terminal(agents, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    create(agents, LONG)
+    with AgentStore(LONG, agents.path / "agents.db") as store:
+        store.skills.upsert({"id": LONG, "name": LONG, "path": f"/{LONG}"})
+        store.mcp.upsert({"id": LONG, "name": LONG, "url": f"http://x/{LONG}"})
+        store.memories.put(LONG, key=LONG)
+        store.instructions.set(LONG, LONG)
+        store.secrets.set("LONG_" * 20, LONG)
+        store.schedules.create("cron", LONG, cron_expression="@daily", schedule_id=LONG)
+        store.users.upsert({"user_id": LONG, "name": LONG})
+        store.channels.create_external(LONG, label=LONG)
+        store.sandboxes.create(LONG, "docker", external_id=LONG)
+    for group in (*SCOPED, "agents", "skills", "mcp", "users"):
+        words = (group, "list", *(("--agent", LONG) if group in SCOPED else ()))
+        listed = agents(*words)
+        assert listed.code == 0
+        lines = listed.out.splitlines()
+        assert len(lines) >= 2, group
+        assert max(map(width, lines)) <= columns, (group, listed.out)
 
 
 def test_another_key_takes_over_after_the_store_has_followed(agents):

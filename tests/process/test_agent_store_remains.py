@@ -28,7 +28,8 @@ COMMANDS = (
     "channels list --agent a", "mcp list", "mcp show m", "schedules list --agent a",
     "sandboxes list --agent a", "users list", "skills list", "status --all", "ps", "doctor --all",
     "metrics", "logs", "migrate --agents --to {home}/copy.db", "backup --all",
-    "secrets show NOPE --agent a", "secrets rekey --new-key-file {home}/agents.key",
+    "secrets show NOPE --agent a", "secrets show KEY --agent a",
+    "secrets rekey --new-key-file {home}/agents.key",
 )  # fmt: skip
 
 

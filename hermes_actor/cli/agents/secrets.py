@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from hermes_actor import exit_codes
+from hermes_actor.cli.agents._commands import Listing, add_show
 from hermes_actor.cli.agents._store import agent_option, opened, rows_text, store_option
 from hermes_actor.cli.options import json_option
 from hermes_actor.cli.output.console import print_result
 from hermes_actor.cli.output.errors import fail
+
+if TYPE_CHECKING:
+    from hermes_actor.agent_store.store import AgentStore
 
 __all__ = ["secrets"]
 
@@ -42,12 +47,26 @@ def list_(agent: str, as_json: bool, store: str | None) -> None:
       hermes-actor secrets list --agent main --json
     """
     with opened(store, agent) as found:
-        shown = [{"name": name, **one} for name, one in found.secrets.masked().items()]
+        shown = _all(found)
         closed = sorted(set(found.secrets.names()) - {one["name"] for one in shown})
     text = rows_text(shown, ("name", "masked", "pass_through"), "no secrets")
     if closed:
         text += f"\nthe key cannot open: {', '.join(closed)}"
     print_result({"secrets": shown, "undecryptable": closed}, text, as_json)
+
+
+def _one(store: AgentStore, name: str) -> dict[str, Any] | None:
+    """Return what may be shown of a secret."""
+    if name not in store.secrets.names():
+        return None
+    return {"name": name, **store.secrets.masked().get(name, {"masked": None})}
+
+
+def _all(store: AgentStore) -> list[dict[str, Any]]:
+    return [{"name": name, **one} for name, one in store.secrets.masked().items()]
+
+
+add_show(secrets, Listing("secrets", "secret", ("name", "masked", "pass_through"), _all, _one))
 
 
 @secrets.command("set")
