@@ -74,7 +74,7 @@ def rekey(store: AgentStore, new_file: Path) -> Rekeyed:
     file = store.port.key_file
     if new_file.exists() and file.exists() and new_file.samefile(file):
         raise NotConfigured(f"{new_file} is the present key; name another file")
-    if not new_file.exists():
+    if not new_file.exists() and not new_file.is_symlink():
         _make(new_file)
     key = read_key(new_file)
     count = _rekey(store, Vault(key))

@@ -126,10 +126,19 @@ def load_vault(key_file: Path | None) -> Vault | None:
 
 
 def read_key(file: Path) -> str:
-    """Return the key in *file*. Raises :class:`NotConfigured` if others can read it."""
-    if stat.S_IMODE(file.stat().st_mode) & 0o077:
-        raise NotConfigured(f"others can read {file}; run: chmod 600 {file}")
-    return file.read_text("utf-8")
+    """Return the key in *file*.
+
+    Raises :class:`NotConfigured` if others can read it, or if this process cannot.
+    """
+    try:
+        if stat.S_IMODE(file.stat().st_mode) & 0o077:
+            raise NotConfigured(f"others can read {file}; run: chmod 600 {file}")
+        return file.read_text("utf-8")
+    except UnicodeDecodeError:
+        # Without its content, which may be a key in another form.
+        raise NotConfigured(f"{file} holds no key: it is not base64") from None
+    except OSError as error:
+        raise NotConfigured(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _cipher(key: bytes) -> AESGCM:
