@@ -152,6 +152,10 @@ def test_columns_follow_from_the_entry(store):
     history = store.events.history("s1")
     assert [(one["role"], one["content"]) for one in history] == [("error", "m"), ("assistant", "")]
     assert store.events.entries("s1")[1]["entry"]["content"] == "c"
+    rows = [one for one in store.rows("session_events") if one["agent_id"] == store.agent_id]
+    assert [(one["event_type"], one["content"]) for one in rows] == [
+        ("error", "m"), ("T", None), ("assistant", ""),
+    ]  # fmt: skip
 
 
 def test_history_is_in_the_order_of_time_and_messages_in_that_of_the_log(store):

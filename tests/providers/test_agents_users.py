@@ -48,7 +48,9 @@ def test_identities_resolve_to_their_user(store, user):
     assert store.users.unlink_identity("telegram", handle)
     assert not store.users.unlink_identity("telegram", handle)
     assert store.users.resolve("telegram", handle) is None
-    handle = linked(store, one)
+    handle, other = linked(store, one), user()
+    store.users.upsert({"user_id": one, "merged_into": other})
+    assert store.users.resolve("telegram", handle) == other
     store.users.delete(one)
     assert store.users.get(one) is None
     assert store.users.resolve("telegram", handle) is None
