@@ -17,7 +17,7 @@ from hermes_actor._version import __version__
 from hermes_actor.attach.boot import SCHEME
 from hermes_actor.attach.databases import databases_of, has_own_tables
 from hermes_actor.attach.environments import Environment, inspect
-from hermes_actor.attach.hook import is_current, put_hook, read_hook, remove_hook
+from hermes_actor.attach.hook import changing, is_current, put_hook, read_hook, remove_hook
 from hermes_actor.attach.programs import Program, programs_of, writers_of
 from hermes_actor.attach.proof import prove, prove_plain
 from hermes_actor.attach.record import (
@@ -62,6 +62,11 @@ def attach(environment: Environment, home: Path, on_step: OnStep = lambda _step:
     Raises :class:`AttachFailed`, or a typed error of a store; what was done is undone then.
     """
     _check(environment, home)
+    with changing(environment.purelib, on_step):
+        return _attach(environment, home, on_step)
+
+
+def _attach(environment: Environment, home: Path, on_step: OnStep) -> Outcome:
     stores = databases_of(home)
     before = [paths for paths in stores if not has_own_tables(paths)]
     old = read_record(home)
@@ -95,7 +100,10 @@ def renew(record: Record, on_step: OnStep = lambda _step: None) -> Record:
     _check(environment, home)
     stores = databases_of(home)
     tier = tier_of(environment, home)
-    with _restored_on_error(environment.purelib, []):
+    with (
+        changing(environment.purelib, on_step),
+        _restored_on_error(environment.purelib, []),
+    ):
         put_hook(environment.purelib, _settings(environment, _homes(environment, home), tier))
         if tier != "direct":  # switched off: nothing is ours
             on_step("proving it with a fresh interpreter")
@@ -115,10 +123,12 @@ def look(home: Path, environment: Environment | None = None) -> State:
     """
     record = read_record(home)
     if record is None:
-        return State(None, is_hooked=False, problems=[])
+        if environment is None or not _names(environment.purelib, home):
+            return State(None, is_hooked=False, problems=[])
+        problem = f"attaching was interrupted: the hook in {environment.purelib} is there already"
+        return State(None, is_hooked=True, problems=[problem])
     purelib, problems = Path(record.purelib), []
-    settings = read_hook(purelib)
-    is_hooked = settings is not None and str(home) in settings["homes"]
+    is_hooked = _names(purelib, home)
     if not is_hooked:
         problems.append(f"the hook is gone from {purelib}: the environment was made again")
     elif not is_current(purelib):
@@ -137,23 +147,39 @@ def look(home: Path, environment: Environment | None = None) -> State:
     return State(record, is_hooked, problems)
 
 
-def undo(home: Path, environment: Environment, on_step: OnStep = lambda _step: None) -> list[Path]:
+def undo(
+    home: Path, environment: Environment | None, on_step: OnStep = lambda _step: None
+) -> list[Path]:
     """Detach every database of *home* and remove its part of the hook; return the databases.
 
-    Refused while programs of the home run that were started with the hook: they would attach their
-    files again. Raises :class:`AttachFailed`; the hook is back then.
+    Without an *environment* it is gone, and only the databases are left to detach. Refused while
+    programs of the home run that were started with the hook: they would attach their files again.
+    Raises :class:`AttachFailed`; the hook is back then.
     """
     record = read_record(home)
-    purelib = Path(record.purelib) if record is not None else environment.purelib
+    folders = [] if environment is None else [environment.purelib]
+    if record is not None and Path(record.purelib) not in folders:
+        folders.append(Path(record.purelib))  # it was moved, or another one is in use now
+    with contextlib.ExitStack() as locks:
+        for purelib in sorted(folders):
+            locks.enter_context(changing(purelib, on_step))
+        return _undo(home, environment, folders, on_step)
+
+
+def _undo(
+    home: Path, environment: Environment | None, folders: Sequence[Path], on_step: OnStep
+) -> list[Path]:
     _refuse_users(environment, home)
-    on_step(f"removing the hook from {purelib}")
-    before = read_hook(purelib)
-    _unhook(purelib, home)
+    before = {purelib: read_hook(purelib) for purelib in folders}
+    for purelib in folders:
+        on_step(f"removing the hook from {purelib}")
+        _unhook(purelib, home)
     try:
         _refuse_users(environment, home)  # started meanwhile
     except AttachFailed:
-        if before is not None:
-            put_hook(purelib, before)
+        for purelib, settings in before.items():
+            if settings is not None:
+                put_hook(purelib, settings)
         raise
     stores = databases_of(home)
     detached = []
@@ -163,17 +189,19 @@ def undo(home: Path, environment: Environment, on_step: OnStep = lambda _step: N
             detach_file(paths)
             detached.append(paths.db)
         shutil.rmtree(paths.folder, ignore_errors=True)
-    on_step("proving it with a fresh interpreter")
-    if environment.purelib == purelib and read_hook(purelib) is None:
+    if environment is not None and read_hook(environment.purelib) is None:
+        on_step("proving it with a fresh interpreter")
         prove_plain(environment, stores)
     remove_record(home)
     return detached
 
 
-def _refuse_users(environment: Environment, home: Path) -> None:
+def _refuse_users(environment: Environment | None, home: Path) -> None:
     users = [one for paths in databases_of(home) for one in connected_clients(paths)]
     known = {text.split()[1] for text in users}
-    users += [one.text for one in programs_of(environment, home) if str(one.pid) not in known]
+    if environment is not None:
+        found = programs_of(environment, home)
+        users += [one.text for one in found if str(one.pid) not in known]
     if users:
         raise AttachFailed(
             f"end the programs that still use {home} first: {', '.join(dict.fromkeys(users))}"
@@ -258,6 +286,11 @@ def _restored_on_error(purelib: Path, stores: Sequence[StorePaths]) -> Iterator[
                     detach_file(paths)
                 shutil.rmtree(paths.folder, ignore_errors=True)
         raise
+
+
+def _names(purelib: Path, home: Path) -> bool:
+    settings = read_hook(purelib)
+    return settings is not None and str(home) in settings["homes"]
 
 
 def _unhook(purelib: Path, home: Path) -> None:

@@ -7,21 +7,60 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import fcntl
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from hermes_actor.attach import boot
 from hermes_actor.errors import AttachFailed
 
-__all__ = ["is_current", "put_hook", "read_hook", "remove_hook"]
+__all__ = ["changing", "is_current", "put_hook", "read_hook", "remove_hook"]
 
 _MODULE = "hermes_actor_boot"
 _LINE_NAME = "hermes_actor_attach.pth"
 _LINE = f"import sys; exec('try:\\n    import {_MODULE}\\nexcept Exception:\\n    pass')\n"
 """An exception here would be printed at the start of every program of the environment."""
 _CALL = "\n\ninstall("
+
+
+_WAIT_SECONDS = 600.0
+"""Longest wait for another command that changes the same hook."""
+
+
+@contextlib.contextmanager
+def changing(purelib: Path, on_step: Callable[[str], None]) -> Iterator[None]:
+    """Keep other commands from changing the hook in *purelib* in the block, after a wait for them.
+
+    Raises :class:`AttachFailed` if one takes very long. The lock is on the folder itself: it leaves
+    no file, and ends with the process.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = os.open(purelib, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            yield  # it is gone, and with it the hook
+            return
+        stack.callback(os.close, folder)
+        until = time.monotonic() + _WAIT_SECONDS
+        while not _locked(folder):
+            on_step(f"waiting for another hermes-actor attach in {purelib}")
+            if time.monotonic() > until:
+                raise AttachFailed(f"another hermes-actor attach is at work in {purelib}")
+            time.sleep(0.1)
+        yield
+
+
+def _locked(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # a file system without locks
+    return True
 
 
 def put_hook(purelib: Path, settings: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,22 +84,40 @@ def attach(
         step = text
 
     with waiting(lambda: step):
+        if undo:
+            detached = attachment.undo(where, _present_environment(python, hermes, where), note)
+            return _show_detached(where, detached, as_json)
         environment = find_environment(python, hermes)
         if check:
             return _show_state(environment, attachment.look(where, environment), where, as_json)
-        if undo:
-            detached = attachment.undo(where, environment, note)
-        else:
-            outcome = attachment.attach(environment, where, note)
-    if undo:
-        files = [str(path) for path in detached]
-        text = (
-            f"detached: {where} has {count(len(files), 'database')} without anything of ours\n"
-            "hermes opens them by itself from now on; attach again with: hermes-actor attach"
-        )
-        print_result({"home": str(where), "detached": files}, text, as_json)
-        return exit_codes.OK
+        outcome = attachment.attach(environment, where, note)
     _show_outcome(environment, outcome, as_json)
+    return exit_codes.OK
+
+
+def _present_environment(
+    python: Path | None, hermes: Path | None, home: Path
+) -> Environment | None:
+    """Return the environment; ``None`` if that of an attached *home* is gone, and none is named."""
+    from hermes_actor.attach.environments import find_environment
+    from hermes_actor.attach.record import read_record
+    from hermes_actor.errors import AttachFailed
+
+    try:
+        return find_environment(python, hermes)
+    except AttachFailed:
+        if python is not None or hermes is not None or read_record(home) is None:
+            raise
+        return None
+
+
+def _show_detached(home: Path, detached: Sequence[Path], as_json: bool) -> int:
+    files = [str(path) for path in detached]
+    text = (
+        f"detached: {home} has {count(len(files), 'database')} without anything of ours\n"
+        "hermes opens them by itself from now on; attach again with: hermes-actor attach"
+    )
+    print_result({"home": str(home), "detached": files}, text, as_json)
     return exit_codes.OK
 
 
@@ -133,7 +152,7 @@ def _show_state(environment: Environment, state: State, home: Path, as_json: boo
         "problems": state.problems,
         "record": record and record.document(),
     }
-    if record is None:
+    if record is None and not state.is_hooked:
         lines = [
             f"not attached: hermes-agent {environment.release} in {environment.prefix} opens the"
             f" databases of {home} by itself",
@@ -144,7 +163,8 @@ def _show_state(environment: Environment, state: State, home: Path, as_json: boo
     else:
         lines = [
             f"{'attached' if not state.problems else 'attached, with problems'}: hermes-agent"
-            f" {environment.release} in {environment.prefix}, {home} ({_TIERS[record.tier]})"
+            f" {environment.release} in {environment.prefix}, {home}"
+            f"{f' ({_TIERS[record.tier]})' if record is not None else ''}"
         ]
         lines += [f"  {text}" for text in state.problems]
         lines += ["to put it right: hermes-actor attach"] if state.problems else []
