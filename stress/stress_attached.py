@@ -9,21 +9,18 @@ file is whole.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import re
 import signal
-import socket
 import sqlite3
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 
 from harness.job import Job, run
-from support.actors import actor_pid, wait_for
+from support.actors import actor_pid
+from support.host_turns import api_turn, cron_turn, gateway, is_store_fault, line_turn
 from support.hosts import Host, is_installed
 from support.model_server import model_server
 
@@ -32,14 +29,10 @@ from hermes_actor.errors import HermesActorError
 from hermes_actor.paths import resolve_paths
 
 VERSION = "0.19.0"
-KEY = "0123456789abcdef0123456789abcdef"
 KILL_SECONDS, HANDOFF_SECONDS = 5.0, 2.0
 COMMAND_LINES, API_CLIENTS, CRON_JOBS = 6, 2, 1
 SECONDS = 120.0
 """Of the usual form; it goes on until every client has made a turn, too."""
-
-_STORE = re.compile(r"sqlite|database|session db|locked", re.IGNORECASE)
-_JOB = re.compile(r"\b[0-9a-f]{12}\b")
 
 
 def main(job: Job) -> None:
@@ -51,14 +44,7 @@ def main(job: Job) -> None:
         try:
             host.script("from hermes_state import SessionDB; SessionDB().close()")
             host.actor("attach")
-            port = _free_port()
-            variables = {
-                "API_SERVER_ENABLED": "true", "API_SERVER_KEY": KEY, "API_SERVER_PORT": str(port),
-            }  # fmt: skip
-            log = job.folder / "gateway.log"
-            with host.running("hermes", "gateway", "run", log=log, **variables):
-                base = f"http://127.0.0.1:{port}/v1"
-                wait_for(lambda: _ask(f"{base}/models") is not None, 120)
+            with gateway(host, job.folder / "gateway.log") as base:
                 turns = _Fire(job, host, base).run()
             judge(job, host, turns)
         finally:
@@ -79,9 +65,9 @@ class _Fire:
         """Attack for as long as any client is at work; return the turns that were answered."""
         few = self._job.form == "short"
         plan: list[tuple[str, int, Callable[[str], str]]] = [
-            ("line", 2 if few else COMMAND_LINES, self._line),
-            ("api", 1 if few else API_CLIENTS, self._api),
-            ("cron", CRON_JOBS, self._cron),
+            ("line", 2 if few else COMMAND_LINES, partial(line_turn, self._host)),
+            ("api", 1 if few else API_CLIENTS, partial(api_turn, self._base)),
+            ("cron", CRON_JOBS, partial(cron_turn, self._host)),
         ]
         clients = [
             threading.Thread(target=self._client, args=(f"{kind}{number}", turn), daemon=True)
@@ -111,23 +97,6 @@ class _Fire:
                     self._failures.append(fault)
             if time.monotonic() > self._ends:
                 break
-
-    def _line(self, text: str) -> str:
-        done = self._host.run("hermes", "chat", "-Q", "-q", text)
-        return done.stdout + done.stderr
-
-    def _api(self, text: str) -> str:
-        said = {"model": "any", "messages": [{"role": "user", "content": text}]}
-        answer = _ask(f"{self._base}/chat/completions", said)
-        return str(answer)
-
-    def _cron(self, text: str) -> str:
-        made = self._host.hermes("cron", "create", "30m", text, "--deliver", "local")
-        name = _JOB.findall(made)[0]
-        self._host.hermes("cron", "run", name)
-        self._host.hermes("cron", "tick")
-        written = sorted((self._host.home / "cron" / "output" / name).glob("*.md"))
-        return "\n".join(one.read_text() for one in written)
 
     def _attack(self, clients: list[threading.Thread]) -> None:
         path, began = self._host.db, time.monotonic()
@@ -160,36 +129,7 @@ def judge(job: Job, host: Host, turns: list[str]) -> None:
         job.demand(verdict == "ok", f"the file is damaged: {verdict}")
     for log in sorted((host.home / "logs").glob("*.log")):
         for line in log.read_text(errors="replace").splitlines():
-            job.demand(not _is_fault(line), f"{log.name}: {line}")
-
-
-def _is_fault(line: str) -> bool:
-    """Whether it is an error of any kind, or a warning about the store."""
-    return " ERROR " in line or (" WARNING " in line and _STORE.search(line) is not None)
-
-
-def _ask(url: str, document: Mapping[str, object] | None = None) -> object:
-    """The JSON that *url* answers; ``None`` while there is no server."""
-    request = urllib.request.Request(
-        url, data=None if document is None else json.dumps(document).encode(),
-        headers={"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"},
-    )  # fmt: skip
-    try:
-        with urllib.request.urlopen(request, timeout=240) as answer:
-            found: object = json.load(answer)
-            return found
-    except ConnectionError:
-        return None
-    except urllib.error.URLError as error:
-        if document is None:
-            return None
-        raise RuntimeError(f"{url}: {error}") from error
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+            job.demand(not (" ERROR " in line or is_store_fault(line)), f"{log.name}: {line}")
 
 
 if __name__ == "__main__":
