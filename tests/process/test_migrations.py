@@ -116,7 +116,7 @@ def test_a_program_may_pause_inside_a_migration(path, kind):
 def test_what_changes_no_schema_keeps_the_limits(path, kind):
     with served(path, SHORT, kind=kind), closing(dbapi.connect(path, isolation_level=None)) as conn:
         conn.execute("BEGIN IMMEDIATE")
-        conn.execute(INSERT)
+        assert conn.execute(INSERT).rowcount == 1  # asked for: it has been sent
         wait_for(lambda: status(path).lease is None)
         with pytest.raises(sqlite3.OperationalError, match=r"^database is locked: .* paused for"):
             conn.execute(INSERT)
