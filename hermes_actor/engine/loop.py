@@ -31,10 +31,10 @@ from hermes_actor.engine.jobs import (
     Outcome,
     Stop,
 )
+from hermes_actor.engine.maintenance import BatchMaintenance
 from hermes_actor.engine.shared_sync import SharedSync
 from hermes_actor.errors import (
     ActorBroken,
-    Busy,
     Closed,
     DeadlineExceeded,
     HermesActorError,
@@ -112,9 +112,9 @@ class _Loop:
         self._shares_syncs = shares_syncs
         self._open: list[Job] = []
         self._barriers: list[IndexBarrier] = []
-        self._owed = 0
-        self._put_off = False
-        """True if indexing has made way for something else after the last batch."""
+        self._between = BatchMaintenance(
+            writer.connection, writer.checkpointer, writer.index, clock
+        )
         self._barrier_pause = 0.0
         self._running = 1
         """Number of open jobs that run now: 0 for a lease, which is done once it is granted."""
@@ -265,59 +265,8 @@ class _Loop:
 
     def _after_batch(self, size: int, seconds: float, more: bool) -> None:
         self._measured(size, seconds)
-        index = self._writer.index
-        # Before lag_is_urgent, which reads it again: the difference is what was written since.
-        newest, urgent = index.newest, index.lag_is_urgent
-        # From here on the lag may not grow: as many rows are indexed as are written.
-        self._owed = self._owed + max(0, index.newest - newest) if urgent else 0
         # The rest of a batch that ended early waits here, and not in the source.
-        if self._run_due_step(waiting=more or self._source.waiting()) and not self._put_off:
-            # All clients wait, so one thing after a batch (G13). Not twice in a row: beside large
-            # rows there is always a checkpoint due, and messages would never be indexed.
-            self._put_off = True
-            return
-        self._put_off = False
-        if urgent:
-            self._pay_debt()
-        # Until it is urgent, clients do not wait for the threads that index aside.
-        elif index.lag > limits.INDEX_LAG_ASIDE_ROWS:
-            index.run_bulk_slice(limits.INDEX_LAG_ASIDE_ROWS)
-
-    def _run_due_step(self, *, waiting: bool) -> bool:
-        """Run the checkpoint or the part of a large text that is due; True if there was one."""
-        writer = self._writer
-        if writer.checkpointer.run_if_due(waiting=waiting):
-            return True
-        commits = writer.connection.commits
-        # Between batches as well: under steady load there is no idle time, and searches need large
-        # texts, too (G4).
-        with contextlib.suppress(Busy):  # retried after the next batch
-            writer.index.run_large_text_slice(idle=False)
-        return writer.connection.commits != commits
-
-    def _pay_debt(self) -> None:
-        """Index as many rows as are owed, for a bounded time: clients come next (G13).
-
-        Later batches make up for the rest.
-        """
-        index, began = self._writer.index, self._clock()
-        # The nearer the lag is to its bound, the longer threads that index aside have the processor
-        # for themselves; a full wait for each batch would be longer than they need.
-        room = limits.INDEX_LAG_MAX_ROWS - limits.INDEX_LAG_URGENT_ROWS
-        share = min(1.0, (index.lag - limits.INDEX_LAG_URGENT_ROWS) / room)
-        while self._owed > 0 and (spent := self._clock() - began) < limits.INDEX_DEBT_SECONDS:
-            before = index.watermark
-            pause = index.run_bulk_slice()
-            if pause:
-                left = share * limits.INDEX_DEBT_SECONDS - spent
-                if left <= 0:
-                    return
-                index.wait_for_bulk(left)
-                continue
-            if pause is None:
-                index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
-            # At least 1: a rebuild lowers the watermark, which must not add to the debt.
-            self._owed -= max(1, index.watermark - before)
+        self._between.run(waiting=more or self._source.waiting())
 
     def _run_other(self, job: Job) -> None:
         if isinstance(job, IndexBarrier):

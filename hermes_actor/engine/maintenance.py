@@ -1,4 +1,4 @@
-"""Work of the writer in idle time: index, repair, build, clean up, checkpoint.
+"""Work of the writer in idle time and between batches: index, repair, clean up, checkpoint.
 
 Each piece is bounded, so that a change that comes meanwhile waits for a bounded time, and each is
 a transaction of its own without a place in the order of changes.
@@ -6,6 +6,7 @@ a transaction of its own without a place in the order of changes.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from hermes_actor.engine.receipts import Receipts
     from hermes_actor.sqlite import Connection
 
-__all__ = ["IdleMaintenance", "run_in_transaction"]
+__all__ = ["BatchMaintenance", "IdleMaintenance", "run_in_transaction"]
 
 _log = logging.getLogger("hermes_actor.engine")
 
@@ -153,3 +154,77 @@ class IdleMaintenance:
             return None
         self._transaction.publish()
         return result
+
+
+class BatchMaintenance:
+    """Decides what is done between two batches, while operations may wait."""
+
+    def __init__(
+        self,
+        connection: WriteConnection,
+        checkpointer: Checkpointer,
+        index: Index,
+        clock: Callable[[], float],
+    ) -> None:
+        self._connection = connection
+        self._checkpointer = checkpointer
+        self._index = index
+        self._clock = clock
+        self._owed = 0
+        """Rows to be indexed so that an urgent lag does not grow."""
+        self._put_off = False
+        """True if indexing has made way for something else after the last batch."""
+
+    def run(self, *, waiting: bool) -> None:
+        """Run a checkpoint, a part of a large text, or indexing; *waiting*: operations wait."""
+        index = self._index
+        # Before lag_is_urgent, which reads it again: the difference is what was written since.
+        newest, urgent = index.newest, index.lag_is_urgent
+        # From here on the lag may not grow: as many rows are indexed as are written.
+        self._owed = self._owed + max(0, index.newest - newest) if urgent else 0
+        if self._run_due_step(waiting=waiting) and not self._put_off:
+            # All clients wait, so one thing after a batch (G13). Not twice in a row: beside large
+            # rows there is always a checkpoint due, and messages would never be indexed.
+            self._put_off = True
+            return
+        self._put_off = False
+        if urgent:
+            self._pay_debt()
+        # Until it is urgent, clients do not wait for the threads that index aside.
+        elif index.lag > limits.INDEX_LAG_ASIDE_ROWS:
+            index.run_bulk_slice(limits.INDEX_LAG_ASIDE_ROWS)
+
+    def _run_due_step(self, *, waiting: bool) -> bool:
+        """Run the checkpoint or the part of a large text that is due; True if there was one."""
+        if self._checkpointer.run_if_due(waiting=waiting):
+            return True
+        commits = self._connection.commits
+        # Between batches as well: under steady load there is no idle time, and searches need large
+        # texts, too (G4).
+        with contextlib.suppress(Busy):  # retried after the next batch
+            self._index.run_large_text_slice(idle=False)
+        return self._connection.commits != commits
+
+    def _pay_debt(self) -> None:
+        """Index as many rows as are owed, for a bounded time: clients come next (G13).
+
+        Later batches make up for the rest.
+        """
+        index, began = self._index, self._clock()
+        # The nearer the lag is to its bound, the longer threads that index aside have the processor
+        # for themselves; a full wait for each batch would be longer than they need.
+        room = limits.INDEX_LAG_MAX_ROWS - limits.INDEX_LAG_URGENT_ROWS
+        share = min(1.0, (index.lag - limits.INDEX_LAG_URGENT_ROWS) / room)
+        while self._owed > 0 and (spent := self._clock() - began) < limits.INDEX_DEBT_SECONDS:
+            before = index.watermark
+            pause = index.run_bulk_slice()
+            if pause:
+                left = share * limits.INDEX_DEBT_SECONDS - spent
+                if left <= 0:
+                    return
+                index.wait_for_bulk(left)
+                continue
+            if pause is None:
+                index.run_slice(limits.INDEX_SLICE_BUSY_SECONDS)
+            # At least 1: a rebuild lowers the watermark, which must not add to the debt.
+            self._owed -= max(1, index.watermark - before)
