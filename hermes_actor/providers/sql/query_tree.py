@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from hermes_actor.sqlite import Connection, connect_alone, sqlite3
 from hermes_actor.store.search.query import TRIGRAM, Route
+from hermes_actor.store.search.snippets import cut_safely
 from hermes_actor.system.fork import inside
 
 __all__ = ["And", "Node", "Not", "Or", "Phrase", "looked_for", "parse", "snippets", "words_of"]
@@ -98,7 +99,7 @@ def _ask_fts5(characters: set[str]) -> dict[int, str]:
 def parse(match: str, route: Route) -> Node | None:
     """Return the tree of a MATCH expression; ``None`` if it is invalid or can match nothing."""
     try:
-        _ask("SELECT 1 FROM hits WHERE hits MATCH ?", match, route, ())
+        _check(match, route)
     except sqlite3.OperationalError:
         return None
     reader = _Reader(_TOKEN.findall(match), route)
@@ -197,18 +198,16 @@ def looked_for(tree: Node) -> Iterator[Phrase]:
 
 def snippets(match: str, route: Route, texts: Iterable[tuple[int, str]]) -> dict[int, str]:
     """Return the snippet of each text, by id; a text that FTS5 would not have found has none."""
-    sql = "SELECT rowid, snippet(hits, 0, '>>>', '<<<', '...', 40) FROM hits WHERE hits MATCH ?"
-    return dict(_ask(sql, match, route, texts))
+    return inside(cut_safely, match, texts, trigrams=route is Route.TRIGRAMS)
 
 
-def _ask(sql: str, match: str, route: Route, texts: Iterable[tuple[int, str]]) -> list[Any]:
-    """Return the rows that *sql* finds in a temporary index of *texts*, called ``hits``."""
+def _check(match: str, route: Route) -> None:
+    """Have FTS5 raise its error for a query that is not valid."""
 
-    def run(conn: Connection) -> list[Any]:
+    def run(conn: Connection) -> None:
         tokenizer = ", tokenize='trigram'" if route is Route.TRIGRAMS else ""
         conn.execute(f"CREATE VIRTUAL TABLE hits USING fts5(content{tokenizer})")
-        conn.executemany("INSERT INTO hits(rowid, content) VALUES (?, ?)", texts)
-        return conn.execute(sql, (match,)).fetchall()
+        conn.execute("SELECT 1 FROM hits WHERE hits MATCH ?", (match,)).fetchall()
 
     with closing(connect_alone()) as conn:
-        return inside(run, conn)
+        inside(run, conn)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from hermes_actor.sqlite import Connection
 from hermes_actor.store.rows import Row, chunks, dicts, lenient_text, placeholders, scalar
+from hermes_actor.store.search.snippets import add_snippets, snippet_if_short
 
 __all__ = ["COLUMNS", "Condition", "by_id", "by_rank", "count_hits"]
 
@@ -58,14 +59,16 @@ def by_rank(
             return _page(conn, table, match, only, limit, max(offset, 0), newest_first)
         # CROSS JOIN pins the order of the loops: the index delivers hits by rank, and rows are
         # fetched only for the page. Any other order cuts a snippet for every hit.
-        return dicts(
+        rows = dicts(
             conn,
-            f"SELECT {COLUMNS.format(snippet=_snippet(table))} FROM {table}"
+            f"SELECT {COLUMNS.format(snippet=snippet_if_short(table))} FROM {table}"
             f" CROSS JOIN messages m ON m.id = {table}.rowid"
             f" CROSS JOIN sessions s ON s.id = m.session_id"
             f" WHERE {table} MATCH ? AND {only.sql} ORDER BY rank LIMIT ? OFFSET ?",
             (match, *only.parameters, limit, offset),
         )
+        add_snippets(conn, table, match, rows)
+        return rows
 
 
 def by_id(
@@ -82,19 +85,17 @@ def by_id(
     The index gives its rows in this order and from this place on, so a page costs what it shows.
     """
     with lenient_text(conn):
-        return dicts(
+        rows = dicts(
             conn,
-            f"SELECT {COLUMNS.format(snippet=_snippet(table))} FROM {table}"
+            f"SELECT {COLUMNS.format(snippet=snippet_if_short(table))} FROM {table}"
             f" CROSS JOIN messages m ON m.id = {table}.rowid"
             f" CROSS JOIN sessions s ON s.id = m.session_id"
             f" WHERE {table} MATCH ? AND {table}.rowid < ? AND {only.sql}"
             f" ORDER BY {table}.rowid DESC LIMIT ? OFFSET ?",
             (match, 2**63 - 1 if before is None else before, *only.parameters, limit, offset),
         )
-
-
-def _snippet(table: str) -> str:
-    return f"snippet({table}, 0, '>>>', '<<<', '...', 40)"
+        add_snippets(conn, table, match, rows)
+        return rows
 
 
 def _has_many(conn: Connection, table: str, match: str) -> bool:
@@ -140,17 +141,7 @@ def _page(
         if len(rows) == wanted or len(best) < look:
             break
     rows = rows[offset:]
-    snippets: dict[int, str] = {}
-    for part in chunks([row["id"] for row in rows], _CHUNK):
-        snippets |= dict(
-            conn.execute(
-                f"SELECT rowid, {_snippet(table)} FROM {table}"
-                f" WHERE {table} MATCH ? AND rowid IN {placeholders(len(part))}",
-                (match, *part),
-            ).fetchall()
-        )
-    for row in rows:
-        row["snippet"] = snippets[row["id"]]
+    add_snippets(conn, table, match, rows)
     return rows
 
 
