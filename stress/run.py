@@ -39,6 +39,7 @@ ON_PLAIN_FILES = (
 
 ON_SESSIONS_ALONE = {
     "attached": "its programs are those of hermes-agent; kanban is about its plain files",
+    "chats": "its program is the gateway of hermes-agent",
     "controls": "runs other jobs",
     "crash_replay": "has a workload on plain files",
     "endless_statements": "about leases of SessionDB; of programs: tests/process/test_lease_limits",
@@ -57,7 +58,9 @@ ON_SESSIONS_ALONE = {
     "security": "about files and sockets of any kind",
     "selftest": "runs other jobs",
     "strace_replay": "the calls of the system are those of any kind; crash_replay cuts plain files",
+    "transcripts": "about chats",
     "wal_reset": "about SQLite itself",
+    "watchers": "about chats",
 }
 """Jobs without such a form, and why."""
 

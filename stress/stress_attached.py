@@ -9,8 +9,6 @@ file is whole.
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import sqlite3
 import sys
 import threading
@@ -18,15 +16,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from harness.attack import attack_actor
 from harness.job import Job, run
-from support.actors import actor_pid
 from support.host_turns import api_turn, cron_turn, gateway, is_store_fault, line_turn
 from support.hosts import Host, is_installed
 from support.model_server import model_server
-
-from hermes_actor.client.control import request_handoff
-from hermes_actor.errors import HermesActorError
-from hermes_actor.paths import resolve_paths
 
 VERSION = "0.19.0"
 KILL_SECONDS, HANDOFF_SECONDS = 5.0, 2.0
@@ -76,7 +70,10 @@ class _Fire:
         ]
         for client in clients:
             client.start()
-        self._attack(clients)
+        attack_actor(
+            self._job, self._host.db, self._host.python, clients,
+            kills=KILL_SECONDS, handoffs=HANDOFF_SECONDS,
+        )  # fmt: skip
         for failure in self._failures:
             self._job.violation(failure)
         return self._turns
@@ -97,25 +94,6 @@ class _Fire:
                     self._failures.append(fault)
             if time.monotonic() > self._ends:
                 break
-
-    def _attack(self, clients: list[threading.Thread]) -> None:
-        path, began = self._host.db, time.monotonic()
-        next_kill, next_handoff = began + KILL_SECONDS, began + HANDOFF_SECONDS
-        while any(client.is_alive() for client in clients):
-            time.sleep(0.02)
-            pid, now = actor_pid(path), time.monotonic()
-            if pid is None:
-                continue
-            if now >= next_kill:
-                next_kill = now + KILL_SECONDS
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                self._job.count("kills")
-            elif now >= next_handoff:
-                next_handoff = now + HANDOFF_SECONDS
-                with contextlib.suppress(HermesActorError, OSError):
-                    request_handoff(resolve_paths(path), str(self._host.python))
-                    self._job.count("hand-offs")
 
 
 def judge(job: Job, host: Host, turns: list[str]) -> None:

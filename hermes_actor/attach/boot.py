@@ -181,10 +181,13 @@ class _Finder:
             module.__dict__["__builtins__"] = self._builtins
 
     def replace(self, module: ModuleType) -> None:
-        """Give ``hermes_state`` our classes, if it is a release that they stand in for."""
-        typed = self._settings.get("typed")
+        """Give ``hermes_state`` our classes, if it is a release that they stand in for.
+
+        The chats of ``gateway.session`` are kept in our store for any release that is known.
+        """
+        typed = self._settings.get("typed") or ()
         name = module.__name__
-        if name not in ("hermes_state", "gateway.session") or not typed:
+        if name != "gateway.session" and (name != "hermes_state" or not typed):
             return
         if self._settings.get("warning"):
             return

@@ -30,7 +30,9 @@ from hermes_actor.attach.typed import TYPED_FINGERPRINTS
 home = os.environ["HERMES_HOME"]
 boot.install({
     "scheme": boot.SCHEME, "homes": [home], "names": ["hermes_state", "gateway"],
-    "folder": sys.argv[1], "editable": False, "advice": "", "typed": dict(TYPED_FINGERPRINTS),
+    "folder": sys.argv[1], "editable": False, "advice": "",
+    # As the attachment of such a release says it.
+    "typed": [one for one, name in TYPED_FINGERPRINTS.items() if name == sys.argv[5]],
 })
 from pathlib import Path
 import gateway.session as session
@@ -75,7 +77,7 @@ def test_the_session_store_of_a_release_works_through_the_actor(version, chats, 
     subprocess.run([sys.executable, "-P", "-c", made], env=env, check=True, timeout=100)
     words = [sys.executable, "-P", "-c", STUBS + PROGRAM, str(stores_of(version)), str(CHATS)]
     program = subprocess.Popen(
-        [*words, str(MESSAGES), chats],
+        [*words, str(MESSAGES), chats, version],
         env=env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
