@@ -1,4 +1,4 @@
-"""Snippets of texts that hold very many hits: FTS5 alone would take hours, and hears no interrupt."""
+"""Snippets of texts with very many hits: FTS5 alone would take hours, and cannot be stopped."""
 
 import subprocess
 import sys
