@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 from hermes_actor.errors import AttachFailed
 
-__all__ = ["Environment", "find_environment", "inspect", "interpreter_of"]
+__all__ = ["PROBE", "Environment", "find_environment", "inspect", "interpreter_of"]
 
 _PROBE_SECONDS = 60.0
 _MOST_WRAPPERS = 5
 """Scripts that call one another until an interpreter is found."""
 
-_PROBE = """
+PROBE = """
 import importlib.metadata, importlib.util, json, os, sys, sysconfig
 found = {
     "python": sys.executable, "prefix": sys.prefix, "version": list(sys.version_info[:3]),
@@ -224,7 +224,7 @@ def inspect(python: Path) -> Environment:
     """Ask the interpreter *python* what it has. Raises :class:`AttachFailed`."""
     try:
         done = subprocess.run(
-            [os.path.abspath(python), "-c", _PROBE], capture_output=True, text=True, cwd="/",
+            [os.path.abspath(python), "-c", PROBE], capture_output=True, text=True, cwd="/",
             timeout=_PROBE_SECONDS, env={**os.environ, "HERMES_ACTOR_DISABLE": "1"}, check=False,
         )  # fmt: skip
         found = json.loads(done.stdout.splitlines()[-1])

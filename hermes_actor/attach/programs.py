@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes_actor.attach.environments import Environment
+from hermes_actor.attach.environments import PROBE, Environment
 from hermes_actor.paths import StorePaths
 from hermes_actor.system.lock_inspection import lock_holder, processes_with_write_fd
 
@@ -134,7 +134,9 @@ def _home_of(pid: int, default: Path) -> Path:
 
 
 def _is_ours(words: Sequence[str]) -> bool:
-    return any(Path(word).name in ("hermes-actor", "hermes_actor") for word in words[:4])
+    """Return True for our commands and actors, and for the look that an `attach` has at Python."""
+    names = ("hermes-actor", "hermes_actor")
+    return words[1:3] == ["-c", PROBE] or any(Path(word).name in names for word in words[:4])
 
 
 def _program(pid: int, words: Sequence[str]) -> Program:

@@ -17,7 +17,7 @@ def settle(home, **settings):
 @pytest.mark.parametrize(
     "words",
     [
-        ("backup",), ("repair", "--check"), ("vacuum",), ("serve",),
+        ("repair", "--check"), ("vacuum",), ("serve",),
     ],
     ids=" ".join,
 )  # fmt: skip

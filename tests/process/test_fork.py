@@ -333,7 +333,8 @@ def test_child_can_read_whatever_other_threads_did_in_sqlite(path, kind, forks):
 
 
 TWO_FORK = """
-import concurrent.futures.thread, logging, os, sys, threading  # two that lock at a fork, too
+import concurrent.futures.thread, logging, os, sys, threading
+import hermes_protocol.decoders  # three that lock at a fork, too
 from pathlib import Path
 
 slow, go_on = threading.Event(), threading.Event()

@@ -114,7 +114,7 @@ def test_stop_names_a_program_that_owns_the_store_without_serving(path):
         assert owner.stdout.readline() == b"open\n"
         done = command("stop", "--db", path)
         assert done.returncode == exit_codes.REFUSED
-        assert f"pid {owner.pid} owns" in done.stderr
+        assert f"is owned by process {owner.pid} " in done.stderr
         listed = json.loads(command("ps", "--json").stdout)
         (mine,) = [one for one in listed if one["database"] == str(path)]
         assert (mine["pid"], mine["phase"]) == (owner.pid, "embedded")
