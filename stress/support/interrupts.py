@@ -72,9 +72,7 @@ class Interruptor:
         return self._step
 
     def _step(self, frame: FrameType, event: str, argument: object) -> Any:
-        # What a finalizer raises goes nowhere.
-        is_finalizer = frame.f_code.co_name == "__del__"
-        if event == "opcode" and not is_finalizer and frame.f_lasti not in _leaving(frame.f_code):
+        if event == "opcode" and frame.f_lasti not in _leaving(frame.f_code):
             self._left -= 1
             if not self._left:
                 name = Path(frame.f_code.co_filename).name

@@ -14,6 +14,16 @@ def settle(home, **settings):
     (home.db_path.parent / "config.yaml").write_text(json.dumps({"sessiondb": settings}))
 
 
+def test_backup_beside_a_server_takes_no_file_for_the_store(home):
+    settle(home, provider="postgresql", dsn=SERVER)
+    with SessionDB(home.db_path) as db:
+        db.create_session("s", "cli")
+    done = home("backup")
+    assert done.code != exit_codes.OK
+    assert "server" in done.out + done.err
+    assert not [*(home.db_path.parent / "backups").glob("*")]
+
+
 @pytest.mark.parametrize(
     "words",
     [
